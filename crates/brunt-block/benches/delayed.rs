@@ -1,6 +1,5 @@
-//! How far from its service time does a delayed device complete? One request at a time through a null
-//! device with a constant delay; the mean has to be within 2 % or 3 us. What is left is what
-//! every latency of Brunt carries.
+//! How close to its service time does a delayed device complete? One request at a time through a null device with a
+//! constant delay; the mean must be within 2 % or 3 us. The difference is part of every latency that Brunt measures.
 //!
 //!     cargo bench -p brunt-block --bench delayed
 

@@ -1,14 +1,12 @@
-//! What does one 4 KiB random read through a Brunt device cost, against fio's io_uring engine on the
-//! same file in the same run? And what does a layer that does nothing cost a request, against the same device
-//! without it? Prints rate, CPU, system calls and context switches for each request of
-//! both, interleaved, and their ratios.
+//! What does one 4 KiB random read through a Brunt device cost, compared with fio's io_uring engine on the same file in
+//! the same run? And what does a layer that does nothing cost per request, compared with the same device without it?
+//! Prints rate, CPU time, system calls and context switches per request of both, interleaved, and their ratios.
 //!
 //!     cargo bench -p brunt-block --bench overhead -- [--seconds 2] [--rounds 3] [--only WORD] [FOLDER…]
 //!
-//! Default folders: /dev/shm and the temporary folder. Every latency is recorded on both sides.
-//! fio runs at its best: registered file and buffers, batched submission and reaping. Its system
-//! calls are counted by `perf` in their own run, where there is one. CPU of kernel threads
-//! (SQPOLL) is in neither column.
+//! Default directories: /dev/shm and the temporary directory. Every latency is recorded on both sides. fio runs at its
+//! best: registered file and buffers, batched submission and reaping. `perf` counts its system calls in a separate run,
+//! if available. CPU time of kernel threads (SQPOLL) is in neither column.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -23,7 +21,7 @@ use brunt_core::{Clock, units::parse_size};
 const FILE_BYTES: &str = "1GiB";
 const BLOCK_BYTES: u64 = 4096;
 
-/// One side's figures of one run.
+/// One side's results of one run.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     per_second: f64,
@@ -34,7 +32,7 @@ struct Figures {
     latency_us_p99: f64,
 }
 
-/// A recorder of latencies as cheap as fio's: 32 buckets for each power of two, in nanoseconds.
+/// A latency recorder as cheap as fio's: 32 buckets per power of two, in nanoseconds.
 struct Latencies {
     buckets: Vec<u64>,
     sum: u64,
@@ -74,8 +72,7 @@ impl Latencies {
     }
 }
 
-/// CPU time and context switches of this process (with the kernel's workers for it) or of the programs
-/// that it ran.
+/// CPU time and context switches of this process (including the kernel's workers for it) or of its child processes.
 fn usage(whose: libc::c_int) -> (f64, i64) {
     // SAFETY: an all-zero rusage is valid, and the call fills it.
     let usage = unsafe {
@@ -90,7 +87,7 @@ fn usage(whose: libc::c_int) -> (f64, i64) {
     )
 }
 
-/// The loop that a load engine runs: refill, submit, wait, reap, record.
+/// A load engine's loop: refill, submit, wait, reap, record.
 fn drive(
     backend: &dyn Backend,
     config: &RingConfig,
@@ -177,7 +174,7 @@ fn fio_arguments(file: &Path, depth: u32, time: Duration, batched: bool) -> Vec<
     arguments
 }
 
-/// What fio wrote, and below perf how often it called the ring.
+/// Parses fio's output and, under perf, its number of `io_uring_enter` calls.
 fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
     let text = String::from_utf8_lossy(&output.stdout).to_string();
     let line = text
@@ -211,7 +208,7 @@ fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
     })
 }
 
-/// fio on the same: the better of its plain and its batched way, by rate.
+/// Runs fio on the same file; the better of its plain and its batched mode, by rate.
 fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
     let run = |batched: bool, counted: bool| {
         let arguments = fio_arguments(file, depth, time, batched);
@@ -223,8 +220,8 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
             "syscalls:sys_enter_io_uring_enter",
             "fio",
         ]);
-        // fio's own CPU figure leaves out the kernel's workers; what it spends on starting and ending is
-        // taken off by a run of a millisecond.
+        // fio's own CPU figure omits the kernel's workers, so it is measured from outside; the cost of starting and
+        // ending fio is subtracted with a run of one millisecond.
         let cpu_of = |arguments: &[String]| {
             let (before, _) = usage(libc::RUSAGE_CHILDREN);
             let output = Command::new("fio").args(arguments).output().ok()?;
@@ -299,14 +296,14 @@ struct Job {
     name: String,
     url: String,
     depth: u32,
-    /// How many completions to wait for.
+    /// Number of completions to wait for.
     batch: u32,
     config: RingConfig,
     file: Option<PathBuf>,
 }
 
 impl Job {
-    /// The same over an array of so many members.
+    /// The same job on an array of this many members.
     fn in_array(mut self, members: usize) -> Job {
         self.url = format!(
             "array:raid0,chunk=64k{}",
@@ -355,7 +352,7 @@ fn main() {
     }
 }
 
-/// What a layer costs a request: the null device alone, then below layers that do nothing.
+/// The cost of a layer per request: the null device alone, then under layers that do nothing.
 fn layers() -> Vec<Job> {
     let alone = |name: &str, layers: &str| Job {
         name: name.to_string(),
@@ -378,7 +375,7 @@ fn layers() -> Vec<Job> {
     ]
 }
 
-/// What our ring costs on a file in this folder.
+/// The cost of our ring on a file in this directory.
 fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
     let sqpoll = RingConfig {
         sqpoll_idle_ms: Some(100),
@@ -402,8 +399,7 @@ fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
 }
 
 impl Job {
-    /// Prints its figures beside those of what it is held against: layers against the bare device in turns, files against
-    /// fio.
+    /// Prints the job's results next to its reference's: layers alternate with the bare device, files with fio.
     fn measure(&self, rounds: u32, time: Duration) {
         let backend = open_url(&self.url).expect("the file opens");
         println!("{} {}", self.name, backend.info().notes.join("; "));
@@ -441,7 +437,7 @@ impl Job {
     }
 }
 
-/// A file without holes, so that every read has something to fetch.
+/// Creates a file without holes, so that every read has data to fetch.
 fn fill(file: &Path) {
     let begin = Instant::now();
     let size = parse_size(FILE_BYTES).expect("a size");

@@ -1,45 +1,45 @@
-//! Opens a connection in several attempts, for devices behind a network. Blocking, with a limit for the whole.
+//! Opens a connection in several attempts, for devices behind a network. It blocks, with a limit on the total time.
 //!
-//! The one rule: a packet that the network loses costs another attempt, which is counted, not the run. A
-//! connection whose first SYN was lost starts with a retransmission timeout of seconds (RFC 6298, 5.7), so what is lost
-//! on it next would be waited for much longer than a new connection takes.
+//! The one rule: a lost packet costs another attempt, which is counted, and doesn't fail the run. A connection whose
+//! first SYN was lost starts with a retransmission timeout of seconds (RFC 6298, 5.7), so waiting for its next lost
+//! packet would take much longer than a new connection.
 
 use std::time::{Duration, Instant};
 
-/// How long the first attempt may take; each further one twice as long as the one before.
+/// Time limit of the first attempt; it doubles with each further attempt.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
-/// Before the next attempt, where the last one failed at once.
+/// Pause before the next attempt if the last one failed at once.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Attempts at most: with the times above more would not fit into any sensible time limit.
+/// Maximum attempts: with the times above, more wouldn't fit into any sensible time limit.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// What an attempt came to.
+/// The result of a successful series of attempts.
 #[derive(Debug)]
 pub struct Attempted<T, E> {
-    /// What was opened.
+    /// The opened connection.
     pub value: T,
     /// Attempts that failed before.
     pub retries: u32,
-    /// Why the last of them failed.
+    /// Why the last failed attempt failed.
     pub trouble: Option<E>,
 }
 
-/// That no attempt came to anything.
+/// All attempts failed.
 #[derive(Debug)]
 pub struct GaveUp<E> {
-    /// Why the last one failed.
+    /// Why the last attempt failed.
     pub last: E,
-    /// How many there were.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How long all took.
+    /// Total time of all attempts.
     pub time: Duration,
 }
 
-/// Attempts until one succeeds, fails for a reason that is not transient, or the limit or `ATTEMPTS_MAX` is reached. An
-/// attempt is told how long it may take.
+/// Retries until an attempt succeeds or fails with a permanent error, or until the limit or `ATTEMPTS_MAX` is reached.
+/// Each attempt receives its time limit.
 ///
 /// # Errors
-/// None succeeded.
+/// No attempt succeeded.
 pub fn in_attempts<T, E>(
     limit: Duration,
     is_transient: impl Fn(&E) -> bool,

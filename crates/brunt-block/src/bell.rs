@@ -1,7 +1,8 @@
-//! Ends a ring's wait from another thread, for one device: what [`crate::Ring::waker`] is for the thread as a whole.
-//! Devices that other threads complete (a library's) own one, and look at what was completed when it rings.
+//! Ends a ring's wait from another thread on behalf of one device, as [`crate::Ring::waker`] does for the thread as a
+//! whole. Devices whose requests are completed by other threads (those of a client library) own a bell and collect
+//! completions when it rings.
 //!
-//! The rule: the read that waits for it is always on the ring, so that no call is missed.
+//! The rule: the read that waits for it is always on the ring, so that no wake-up is lost.
 
 use std::cell::Cell;
 use std::io;
@@ -9,19 +10,19 @@ use std::io;
 use crate::ring::call::Call;
 use crate::ring::{Port, Ring, Waker};
 
-/// A device's own way to be woken.
+/// Wakes the thread that owns a device.
 pub struct Bell {
     port: Port,
     waker: Waker,
-    /// Where the kernel puts how often it was rung; boxed so that it stays put.
+    /// The kernel writes the number of rings here; boxed so that its address stays the same.
     count: Box<Cell<u64>>,
 }
 
 impl Bell {
-    /// A bell on this thread's ring.
+    /// Creates a bell on this thread's ring.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No file descriptor is available.
     pub fn new(ring: &Ring) -> io::Result<Bell> {
         let bell = Bell {
             port: ring.attach(),
@@ -32,12 +33,12 @@ impl Bell {
         Ok(bell)
     }
 
-    /// What rings it, from any thread; also after the bell is gone.
+    /// The waker that rings this bell. It works from any thread, and may outlive the bell.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Whether it rang since this was asked last. Calls that come close together count as one.
+    /// Whether the bell rang since the last call. Rings in quick succession count once.
     pub fn take(&mut self) -> bool {
         let rang = self.port.pop().is_some();
         if rang {
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use crate::RingConfig;
 
-    /// A call from another thread ends the wait, as often as there is one, and leaves the ring able to sleep.
+    /// Each ring from another thread ends one wait, and the ring can sleep again afterwards.
     #[test]
     fn each_call_ends_a_wait() {
         let ring = Ring::new(RingConfig::default()).unwrap();

@@ -1,10 +1,10 @@
-//! Memory for data in flight: page-aligned, reused, registered with the ring where that helps.
-//! A [`Buf`] has one owner at a time: the caller, then the device (or the kernel) from `submit`
-//! to the completion, then the caller again. This module owns the unsafe memory behind it.
+//! Memory for data in flight: page-aligned, reused, and registered with the ring where that helps. A [`Buf`] has one
+//! owner at a time: the caller, then the device (or the kernel) from `submit` to the completion, then the caller again.
+//! This module owns the unsafe memory behind it.
 //!
-//! A pool hands out size classes of powers of two. The first [`BufPool::arena_bytes`] come from
-//! one mapping that a [`crate::Ring`] registers with the kernel (no page pinning for each
-//! request); what goes beyond comes from the heap and works the same, unregistered.
+//! A pool hands out power-of-two size classes. The first [`BufPool::arena_bytes`] come from one mapping that a
+//! [`crate::Ring`] registers with the kernel, which saves pinning pages for each request. Beyond that, buffers come
+//! from the heap and work the same, unregistered.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -13,24 +13,23 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Every buffer starts on such a boundary: enough for O_DIRECT anywhere.
+/// Alignment of every buffer: enough for O_DIRECT anywhere.
 pub const BUF_ALIGN: usize = 4096;
 /// Smallest size class, in bytes.
 const CLASS_BYTES_MIN: usize = 4096;
-/// Classes: 4 KiB << 0 to 4 KiB << 14 (64 MiB). Larger buffers are not kept.
+/// Classes: 4 KiB << 0 to 4 KiB << 14 (64 MiB). Larger buffers are not kept for reuse.
 const CLASSES: usize = 15;
-/// Heap buffers kept for reuse by one pool at most, in bytes.
+/// Maximum heap memory that one pool keeps for reuse, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// An owned, page-aligned, always initialised buffer. Dropping it gives it back to its pool.
-/// It lives on one thread.
+/// An owned, page-aligned, always initialised buffer. Dropping it returns it to its pool. It stays on one thread.
 pub struct Buf {
     memory: Memory,
     len: usize,
     pool: Option<Rc<PoolInner>>,
 }
 
-/// Where the bytes are. Copied into the pool's free list and back.
+/// The memory of a buffer. Copied into the pool's free list and back.
 #[derive(Clone, Copy)]
 struct Memory {
     ptr: NonNull<u8>,
@@ -40,7 +39,7 @@ struct Memory {
 }
 
 impl Buf {
-    /// No bytes.
+    /// A buffer of length 0.
     pub const fn empty() -> Buf {
         Buf {
             memory: Memory {
@@ -53,7 +52,7 @@ impl Buf {
         }
     }
 
-    /// `len` zeros from the heap, in no pool.
+    /// A buffer of `len` zeros from the heap, outside any pool.
     pub fn zeroed(len: usize) -> Buf {
         Buf {
             memory: heap_memory(len),
@@ -62,15 +61,15 @@ impl Buf {
         }
     }
 
-    /// Room behind the length: [`Buf::set_len`] goes up to here.
+    /// The maximum for [`Buf::set_len`], in bytes.
     pub fn capacity(&self) -> usize {
         self.memory.capacity
     }
 
-    /// Makes the buffer `len` bytes long; bytes that come into view are old content or zeros.
+    /// Sets the length to `len` bytes; newly exposed bytes are old content or zeros.
     ///
     /// # Panics
-    /// When `len` is over the capacity.
+    /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(
             len <= self.memory.capacity,
@@ -87,7 +86,7 @@ impl Buf {
         }
     }
 
-    /// For the kernel, which writes here between submission and completion.
+    /// The buffer's address, for the kernel, which writes here between submission and completion.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.ptr.as_ptr()
     }
@@ -119,7 +118,7 @@ impl DerefMut for Buf {
 }
 
 impl Drop for Buf {
-    // Requests leave an empty one behind wherever theirs goes on: those are dropped in passing.
+    // Inlined because requests leave an empty buffer behind wherever theirs moves on: dropping that must cost nothing.
     #[inline]
     fn drop(&mut self) {
         if self.memory.capacity > 0 {
@@ -134,7 +133,7 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// Where a thread's buffers come from. Clones are the same pool.
+/// A thread's source of buffers. Clones share the same pool.
 #[derive(Clone)]
 pub struct BufPool {
     inner: Rc<PoolInner>,
@@ -148,7 +147,7 @@ struct PoolInner {
 }
 
 impl BufPool {
-    /// A pool whose first `arena_bytes` (rounded up to pages) are one mapping.
+    /// A pool whose first `arena_bytes` (rounded up to pages) come from one mapping.
     pub fn new(arena_bytes: usize) -> BufPool {
         let arena = (arena_bytes > 0).then(|| {
             let mut memory = heap_memory(arena_bytes.next_multiple_of(BUF_ALIGN));
@@ -165,8 +164,7 @@ impl BufPool {
         }
     }
 
-    /// A buffer of `len` bytes; its content is whatever was there before. Allocates only when none
-    /// of its class is free.
+    /// Takes a buffer of `len` bytes with arbitrary old content. Allocates only if no buffer of its class is free.
     pub fn take(&self, len: usize) -> Buf {
         let Some(class) = class_of(len) else {
             return Buf::zeroed(len);
@@ -198,7 +196,7 @@ impl BufPool {
         self.inner.arena.map_or(0, |arena| arena.capacity)
     }
 
-    /// Whether a buffer is a piece of this pool's arena (and not of another ring's).
+    /// Whether a buffer is part of this pool's arena, rather than another ring's.
     #[inline]
     pub(crate) fn is_in_arena(&self, buf: &Buf) -> bool {
         buf.memory.in_arena
@@ -217,7 +215,7 @@ impl BufPool {
 }
 
 impl PoolInner {
-    /// The next unused piece of the arena. Pieces stay in their class for good.
+    /// Carves the next unused piece from the arena. A piece stays in its size class for good.
     fn carve(&self, bytes: usize) -> Option<Memory> {
         let arena = self.arena?;
         let at = self.arena_used.get();
@@ -243,14 +241,14 @@ impl PoolInner {
             self.kept_bytes.set(self.kept_bytes.get() + memory.capacity);
         }
         let class = class_of(memory.capacity).expect("pooled buffers have a class");
-        // Last in, first out: the next request gets the memory that is warm in the cache.
+        // Last in, first out: the next request gets memory that is still in the cache.
         self.free.borrow_mut()[class].push(memory);
     }
 }
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        // Every Buf holds its pool, so all of them are back by now.
+        // Every Buf holds its pool, so all have been returned by now.
         for memory in self
             .free
             .get_mut()
@@ -299,16 +297,16 @@ fn heap_memory(capacity: usize) -> Memory {
 
 fn free_heap_memory(memory: Memory) {
     if memory.capacity > 0 {
-        // SAFETY: came from `heap_memory` with the same capacity (pieces of the arena never get
-        // here, the arena itself once), and nobody holds it any more.
+        // SAFETY: came from `heap_memory` with the same capacity (pieces of the arena never get here, the arena itself
+        // once), and has no owner any more.
         unsafe { dealloc(memory.ptr.as_ptr(), layout(memory.capacity)) }
     }
 }
 
-/// Gives memory that buffers have freed back to the kernel. The C library keeps it otherwise, once buffers of that size were
-/// freed before.
+/// Returns freed buffer memory to the kernel. Otherwise the C library keeps it once buffers of that
+/// size have been freed before.
 pub fn give_back() {
-    // SAFETY: no arguments that could be wrong.
+    // SAFETY: no pointers are involved; any argument is valid.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
@@ -319,7 +317,7 @@ pub fn give_back() {
 mod tests {
     use super::*;
 
-    /// Buffers are aligned, initialised, and come back warm.
+    /// Buffers are aligned and initialised, and the last one returned is reused first.
     #[test]
     fn reuse_is_last_in_first_out() {
         let pool = BufPool::new(1 << 20);
@@ -334,7 +332,7 @@ mod tests {
         assert_eq!(pool.take(8192).as_ptr(), address);
     }
 
-    /// Beyond the arena and beyond the classes buffers still work.
+    /// Buffers beyond the arena and beyond the largest class still work.
     #[test]
     fn beyond_the_arena() {
         let pool = BufPool::new(8192);
@@ -348,7 +346,7 @@ mod tests {
         assert_eq!(second[8191], 0);
     }
 
-    /// An empty buffer is a buffer.
+    /// An empty buffer is valid.
     #[test]
     fn empty() {
         assert!(Buf::empty().is_empty());

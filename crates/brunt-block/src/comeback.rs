@@ -1,9 +1,9 @@
-//! The way back to a lost connection, as every device behind a network goes it: at once (or when the other side asks
-//! for it), then every 100 ms, doubling to 2 s, for as long as its URL says. Owned by a device's link, which asks for
+//! Reconnects a lost link in the same way for every device behind a network: at once (or when the peer asks for it),
+//! then after 100 ms, doubling up to 2 s, until the limit in the device's URL. Owned by a device's link, which asks for
 //! the next step at each poll.
 //!
-//! The one rule: connecting happens on another thread, which hands over what it made and rings a bell; a device's
-//! thread never waits.
+//! The one rule: connecting happens on another thread, which hands over its result and rings a bell; a
+//! device's thread never waits.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Display};
@@ -21,48 +21,50 @@ use crate::ring::Ring;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// Why a link could not be made.
+/// Why a connection attempt failed.
 pub trait ReconnectError: Display + Send + 'static {
-    /// Whether trying again later may help.
+    /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool;
 }
 
-/// A link that is made again when it was lost. Protocols say how they take up their work and end it; the way is the same
-/// for all of them, and so is which of several links a request goes to.
+/// A link that reconnects after it is lost. Protocols implement how a link resumes its work and how it ends; the
+/// reconnect schedule and the choice among several links are the same for all.
 pub trait Returning {
-    /// What a thread brings that connected.
+    /// What a successful attempt delivers.
     type Came: Send + 'static;
-    /// Why it could not.
+    /// Why an attempt failed.
     type Error: ReconnectError;
 
-    /// How far it is on its way.
+    /// The reconnect state.
     fn comeback(&self) -> &Comeback<Self::Came, Self::Error>;
 
-    /// The same, to go on.
+    /// The reconnect state, mutable.
     fn comeback_mut(&mut self) -> &mut Comeback<Self::Came, Self::Error>;
 
-    /// What it leads to, for people.
+    /// The link's destination, for messages.
     fn name(&self) -> String;
 
-    /// Why what came leads to something else than before, if it does; so would any other.
+    /// Whether the new connection leads to a different device than before, and how it differs. If so, the link gives
+    /// up: any further attempt would too.
     fn changed(&self, came: &Self::Came) -> Option<String>;
 
-    /// Takes up its work on what came.
+    /// Resumes work on the new connection.
     ///
     /// # Errors
-    /// The kernel's; another attempt may do better.
+    /// The kernel's error; another attempt may succeed.
     fn bring_up(&mut self, came: Self::Came, now: Nanos) -> io::Result<()>;
 
-    /// Ends all requests: the link will not be there again.
+    /// Fails all requests: the link will not come back.
     fn fail_all(&mut self);
 
-    /// How many more requests it takes.
+    /// How many more requests it accepts.
     fn room(&self) -> usize;
 
-    /// How many requests its session has.
+    /// Number of requests in its session.
     fn in_session(&self) -> u32;
 
-    /// It was lost and has all its buffers back: makes the first attempt after `wait`, unless none is wanted.
+    /// Call when the link is lost and all its buffers are back. Makes the first attempt after `wait`, or fails all
+    /// requests if reconnecting is disabled.
     fn start_over(&mut self, why: &str, wait: Duration, now: Nanos) {
         let why = format!("{}: {why}", self.name());
         self.comeback_mut().lost(why, wait, now);
@@ -72,7 +74,7 @@ pub trait Returning {
         }
     }
 
-    /// The next step of the way.
+    /// Takes the next step of reconnecting.
     fn come_back(&mut self, now: Nanos) {
         match self.comeback_mut().step(now) {
             Step::Wait => {}
@@ -97,15 +99,15 @@ pub trait Returning {
     }
 }
 
-/// Which link a request goes to: of those with room the one with the fewest requests, and one that is being made again
-/// only when all are.
+/// The link for the next request: of those with room, the one with the fewest requests. A reconnecting link is
+/// chosen only if none is up.
 #[inline]
 fn least_busy<L: Returning>(links: &mut [L]) -> Option<&mut L> {
     let with_room = links.iter_mut().filter(|link| link.room() > 0);
     with_room.min_by_key(|link| (link.comeback().rank(), link.in_session()))
 }
 
-/// Hands the requests of a batch to the links that should have them, in order; what finds no room stays in the batch.
+/// Distributes the requests of a batch over the links, in order; requests without room stay in the batch.
 #[inline]
 pub fn hand_out<L: Returning>(
     links: &mut [L],
@@ -121,14 +123,14 @@ pub fn hand_out<L: Returning>(
     }
 }
 
-/// Whether a link is there, and how it comes back: `T` is what a thread brings, `E` why it cannot.
+/// The state of a link and its reconnection: an attempt delivers a `T` or fails with an `E`.
 pub struct Comeback<T, E> {
     state: State<T, E>,
-    /// For how long to try.
+    /// How long to keep trying.
     limit: Duration,
-    /// How long one attempt may take.
+    /// Time limit of one attempt.
     timeout: Duration,
-    /// Where a bell rings when an attempt has come to something.
+    /// The ring on which a bell rings when an attempt ends.
     ring: Ring,
     connect: Arc<Connect<T, E>>,
     trouble: Option<String>,
@@ -150,12 +152,12 @@ enum State<T, E> {
     /// A thread is connecting.
     Connecting {
         answer: Receiver<Result<T, E>>,
-        /// None if there was no descriptor left: the answer is seen at the deadline then.
+        /// `None` if no descriptor was left: the answer is then found at the next deadline.
         bell: Option<Bell>,
         lost: Nanos,
         backoff: Duration,
     },
-    /// The next attempt is due at a time.
+    /// The next attempt starts at `until`.
     Waiting {
         until: Nanos,
         lost: Nanos,
@@ -164,20 +166,20 @@ enum State<T, E> {
     Dead,
 }
 
-/// What [`Comeback::step`] came to.
+/// The result of [`Comeback::step`].
 #[derive(Debug)]
 enum Step<T, E> {
-    /// Nothing new, or the time is over.
+    /// Nothing new, or the time limit has passed.
     Wait,
-    /// A connection.
+    /// A new connection.
     Came(T),
     /// The attempt failed.
     Failed(E),
 }
 
 impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
-    /// A link that is up. When it is lost it may try for `limit`; zero: never. `connect` runs on its own thread and is
-    /// told how long it may take, at most `timeout`.
+    /// A link that is up. When it is lost, it tries to reconnect for `limit`; zero disables reconnecting. `connect`
+    /// runs on its own thread and receives its time limit, at most `timeout`.
     pub fn up(
         limit: Duration,
         timeout: Duration,
@@ -196,27 +198,27 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         }
     }
 
-    /// Why it was lost, or did not come back, the last time.
+    /// Why the link was last lost, or why the last attempt failed.
     pub fn trouble(&self) -> Option<&String> {
         self.trouble.as_ref()
     }
 
-    /// How often it came back.
+    /// Number of successful reconnects.
     pub fn reconnects(&self) -> u64 {
         self.reconnects
     }
 
-    /// Whether it is there.
+    /// Whether the link is up.
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Up)
     }
 
-    /// Whether it will never be there again.
+    /// Whether the link is lost for good.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, State::Dead)
     }
 
-    /// Which of several to prefer: one that works, one that will, none.
+    /// Preference among several links, lowest first: up, reconnecting, dead.
     pub fn rank(&self) -> u8 {
         match self.state {
             State::Up => 0,
@@ -225,17 +227,17 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         }
     }
 
-    /// When [`Returning::come_back`] has something to do.
+    /// When [`Returning::come_back`] has to be called next.
     pub fn deadline(&self) -> Nanos {
         match self.state {
             State::Up | State::Dead => Nanos::MAX,
-            // The thread rings the bell; this is for where there is none.
+            // The bell ends the wait; this deadline is for a link without one.
             State::Connecting { .. } => Clock::Monotonic.now().after(BACKOFF_MIN),
             State::Waiting { until, .. } => until,
         }
     }
 
-    /// It was lost; the first attempt is due after `wait`. It is dead at once where no attempt is wanted.
+    /// The link was lost: the first attempt is due after `wait`. If reconnecting is disabled, the link is dead at once.
     fn lost(&mut self, why: String, wait: Duration, now: Nanos) {
         self.trouble = Some(why);
         self.state = match self.limit.is_zero() {
@@ -248,7 +250,7 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         };
     }
 
-    /// The next step. It is dead when the time is over.
+    /// Takes the next step. The link is dead once its time limit has passed.
     fn step(&mut self, now: Nanos) -> Step<T, E> {
         match &mut self.state {
             State::Waiting {
@@ -263,13 +265,13 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
                     return Step::Wait;
                 }
                 let (sender, answer) = channel();
-                // Not the ring's own waker: nobody but a target's driver asks whether that was called, and a ring that was
-                // woken never sleeps until somebody does.
+                // Not the ring's own waker: only a target's driver clears that one, and a ring that was woken doesn't
+                // sleep until its waker is cleared.
                 let bell = Bell::new(&self.ring).ok();
                 let (connect, waker) = (Arc::clone(&self.connect), bell.as_ref().map(Bell::waker));
                 let time = self.timeout.min(left);
                 std::thread::spawn(move || {
-                    // The device may be gone by then; then so is the receiver.
+                    // The device may be gone by then; so is the receiver.
                     let _ = sender.send(connect(time));
                     if let Some(waker) = waker {
                         waker.wake();
@@ -284,7 +286,8 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
                 Step::Wait
             }
             State::Connecting { answer, bell, .. } => {
-                // Before the answer is looked for, which is there before it rings.
+                // Clear the bell before looking for the answer: the answer is sent before the bell
+                // rings, so none is missed.
                 if let Some(bell) = bell {
                     bell.take();
                 }
@@ -302,13 +305,13 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         }
     }
 
-    /// The connection that came is in use.
+    /// The new connection is in use.
     fn arrived(&mut self) {
         self.state = State::Up;
         self.reconnects += 1;
     }
 
-    /// The attempt came to nothing; another may. It is dead when the time is over.
+    /// The attempt failed; schedules another one. The link is dead once its time limit has passed.
     fn try_later(&mut self, why: String, now: Nanos) {
         self.trouble = Some(why);
         let State::Connecting { lost, backoff, .. } = self.state else {
@@ -327,7 +330,7 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         };
     }
 
-    /// No attempt will help, or the time is over.
+    /// Gives up: no attempt would help, or the time limit has passed.
     fn give_up(&mut self, why: Option<String>) {
         self.trouble = why.or(self.trouble.take());
         self.state = State::Dead;
@@ -351,7 +354,7 @@ mod tests {
         Comeback::up(limit, Duration::from_secs(9), ring, move |_| outcome)
     }
 
-    /// Attempts follow one another with growing pauses until the time is over; one that succeeds ends it.
+    /// Attempts follow one another with growing pauses until the time limit; a successful one ends them.
     #[test]
     fn attempts_until_the_time_is_over() {
         let ring = Ring::new(RingConfig::default()).unwrap();

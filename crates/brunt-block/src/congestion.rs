@@ -1,9 +1,10 @@
-//! TCP congestion control by name: which the kernel has, which a socket uses. It decides what a loss or a delay
-//! costs, so a figure without it cannot be compared: under 1 % of lost packets bbr and cubic differ tenfold.
+//! TCP congestion control by name: which algorithms the kernel has, and which one a socket uses. The
+//! algorithm decides what a loss or a delay costs, so results can't be compared without it: at 1 % packet
+//! loss, bbr and cubic differ tenfold.
 //!
-//! Called by [`crate::socket::SocketOptions`] and by the check of an experiment's file. The rule: whether an algorithm
-//! can be used is found out by asking the kernel for it, which loads its module where that is allowed; a list in /proc
-//! names only those that are loaded.
+//! Called by [`crate::socket::SocketOptions`] and by the check of an experiment's file. The rule: to find out whether
+//! an algorithm can be used, ask the kernel to set it, which loads its module if that is allowed; the list in /proc
+//! names only loaded algorithms.
 
 use std::fmt;
 use std::fs::read_to_string;
@@ -14,10 +15,10 @@ use std::str::FromStr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
-/// Longest name in bytes: the kernel's TCP_CA_NAME_MAX is 16, with the zero at its end.
+/// Maximum name length in bytes: the kernel's TCP_CA_NAME_MAX is 16, including the terminating NUL.
 const NAME_BYTES_MAX: usize = 15;
 
-/// The name of an algorithm, such as `cubic`; whether the kernel has it is another question.
+/// The name of an algorithm, such as `cubic`. The kernel may not have it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Congestion {
@@ -28,37 +29,37 @@ pub struct Congestion {
 /// Why an algorithm cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
-    /// No name that the kernel could have.
+    /// Not a valid algorithm name.
     #[error("'{0}' is no name of a congestion control; write one such as cubic or reno")]
     Name(String),
-    /// The kernel has none of this name.
+    /// The kernel has no algorithm of this name.
     #[error("this kernel has no congestion control '{name}'; there are {available}")]
     Unknown {
-        /// What was asked for.
+        /// The requested algorithm.
         name: Congestion,
-        /// Those that are loaded.
+        /// The algorithms that are loaded.
         available: String,
     },
-    /// The kernel keeps it for root.
+    /// The kernel allows it only for root.
     #[error("only root may use congestion control '{name}' here; others may use {allowed}")]
     Forbidden {
-        /// What was asked for.
+        /// The requested algorithm.
         name: Congestion,
-        /// Those that anybody may use.
+        /// The algorithms that any user may select.
         allowed: String,
     },
-    /// No socket to ask with.
+    /// No socket could be opened for the check.
     #[error("cannot find out about congestion control '{name}': {source}")]
     Io {
-        /// What was asked for.
+        /// The requested algorithm.
         name: Congestion,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl CongestionError {
-    /// What to do about it, where that is not said already.
+    /// How to fix it, unless the message already says so.
     pub fn advice(&self) -> Option<String> {
         match self {
             CongestionError::Forbidden { name, allowed } => Some(format!(
@@ -74,24 +75,24 @@ impl CongestionError {
 }
 
 impl Congestion {
-    /// Its name.
+    /// The algorithm's name.
     pub fn name(&self) -> &str {
         std::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("made of ASCII letters")
     }
 
-    /// The algorithm of this name, if it can be used.
+    /// Parses a name and checks that the algorithm can be used.
     ///
     /// # Errors
-    /// It is no name, or as for [`Congestion::check`].
+    /// The name is invalid, or as for [`Congestion::check`].
     pub fn usable(name: &str) -> Result<Congestion, CongestionError> {
         let congestion: Congestion = name.parse()?;
         congestion.check().map(|()| congestion)
     }
 
-    /// Asks the kernel for it.
+    /// Asks the kernel whether the algorithm can be used.
     ///
     /// # Errors
-    /// The kernel does not have it, or not for this user.
+    /// The kernel doesn't have it, or doesn't allow it for this user.
     pub fn check(self) -> Result<(), CongestionError> {
         let failed = |source| CongestionError::Io { name: self, source };
         let socket = socket_with(
@@ -104,7 +105,7 @@ impl Congestion {
         self.set_on(&socket)
     }
 
-    /// Has a socket use it.
+    /// Sets the algorithm on a socket.
     ///
     /// # Errors
     /// As for [`Congestion::check`].
@@ -125,16 +126,16 @@ impl Congestion {
         })
     }
 
-    /// What a socket uses.
+    /// The algorithm that a socket uses.
     ///
     /// # Errors
-    /// It is no TCP socket.
+    /// It is not a TCP socket.
     pub fn of(socket: impl AsFd) -> io::Result<Congestion> {
         let name = sockopt::tcp_congestion(socket)?;
         name.parse().map_err(io::Error::other)
     }
 
-    /// What a new socket of the calling thread's network namespace uses.
+    /// The default algorithm for new sockets in the calling thread's network namespace.
     ///
     /// # Errors
     /// No socket can be opened.
@@ -148,7 +149,7 @@ impl Congestion {
     }
 }
 
-/// The names of one of the kernel's lists.
+/// The names in one of the kernel's lists.
 fn known(list: &str) -> String {
     let text = read_to_string(format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control"));
     let names = text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(", "));
@@ -205,7 +206,7 @@ impl fmt::Debug for Congestion {
 mod tests {
     use super::*;
 
-    /// What a socket is told to use it uses; reno is in every kernel.
+    /// A socket uses the algorithm that was set on it; every kernel has reno.
     #[test]
     fn sockets_use_what_they_are_told() {
         let reno: Congestion = "reno".parse().unwrap();
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(Congestion::of(&socket).unwrap(), reno);
     }
 
-    /// What the kernel does not have is refused with what it has.
+    /// An unknown algorithm is rejected with a list of the available ones.
     #[test]
     fn unknown_ones_are_refused() {
         let nonsense: Congestion = "no-such-thing".parse().unwrap();

@@ -13,70 +13,69 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Handles with their names, the outermost first: `fault`, `retry`, and below an array's member 2
-/// `2/fault`.
+/// Handles with their names, outermost first: `fault`, `retry`, and `2/fault` for a layer of an array's member 2.
 pub type Handles = Vec<(String, Arc<dyn Controllable>)>;
 
-/// What an answer or a status says, by name. What does not apply is left out.
+/// The fields of an answer or a status, by name. Fields that don't apply are left out.
 pub type Fields = Vec<(&'static str, Value)>;
 
-/// A figure of a part that changes while it works, for whoever records it over time: what it says of now and of all the
-/// time since its device was opened.
+/// A metric of a part that changes over time, for recording as a time series: its current value or its total
+/// since the device was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartFigure {
-    /// As it is now.
+    /// The current value.
     Gauge(f64),
-    /// How many there were; recorded as a rate.
+    /// A running total; recorded as a rate.
     Counter(u64),
-    /// Of how many these were a part: the first of the second, both counted.
+    /// A ratio of two running totals: the first is the subset, the second the whole.
     Share(u64, u64),
 }
 
-/// Figures by the names under which probes record them, such as `dirty_bytes` or, of a counter, `waits_per_s`. What does
-/// not apply is left out.
+/// Metrics by the names under which probes record them, such as `dirty_bytes` or, for a counter, `waits_per_s`. Metrics
+/// that don't apply are left out.
 pub type PartFigures = Vec<(&'static str, PartFigure)>;
 
-/// A part of a device that can be driven while requests run.
+/// A part of a device that can be controlled while requests run.
 pub trait Controllable: Any + fmt::Debug + Send + Sync {
-    /// What it is, as tables name it: `fault`, `retry`, `array`.
+    /// The kind of part, as tables name it: `fault`, `retry`, `array`.
     fn kind(&self) -> &'static str;
 
-    /// The commands that it takes.
+    /// The commands it accepts.
     fn commands(&self) -> &'static [CommandEntry];
 
-    /// Carries out one of [`Controllable::commands`], with all of that command's arguments and no others.
-    /// Call [`dyn Controllable::carry_out`], which makes sure of that.
+    /// Carries out one of [`Controllable::commands`], with exactly that command's arguments. Call
+    /// [`dyn Controllable::carry_out`] instead, which ensures this.
     ///
     /// # Errors
     /// An argument is wrong, or the part cannot do this now.
     fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError>;
 
-    /// What goes on in it.
+    /// Its current state.
     fn status(&self) -> Fields;
 
-    /// What of it probes record. Their table (`DEVICE` of `brunt-probe`) says what each name means.
+    /// The metrics that probes record. Their table (`DEVICE` of `brunt-probe`) says what each name means.
     fn figures(&self) -> PartFigures {
         Vec::new()
     }
 }
 
 impl dyn Controllable {
-    /// The type behind the handle, where it is a `T`.
+    /// Downcasts the handle to `T`.
     pub fn downcast_ref<T: Controllable>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// The same, shared.
+    /// Downcasts a shared handle to `T`.
     pub fn downcast<T: Controllable>(self: Arc<Self>) -> Option<Arc<T>> {
         let any: Arc<dyn Any + Send + Sync> = self;
         any.downcast().ok()
     }
 
-    /// Carries out a command.
+    /// Carries out a command after checking its arguments.
     ///
     /// # Errors
-    /// There is no such command, an argument is missing, unknown or wrong, or it cannot be done now.
+    /// The command doesn't exist, an argument is missing, unknown or invalid, or the part cannot do it now.
     pub fn carry_out(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
         let entry = self.commands().iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| CommandError::Unknown {
@@ -112,14 +111,14 @@ fn list(names: impl Iterator<Item = &'static str>) -> String {
     }
 }
 
-/// A command that a part takes.
+/// A command that a part accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandEntry {
     /// Its name.
     pub name: &'static str,
-    /// One line.
+    /// One-line help.
     pub help: &'static str,
-    /// Its arguments, all of them needed, with a line of help each.
+    /// Its arguments, all required, each with a line of help.
     pub arguments: &'static [(&'static str, &'static str)],
 }
 
@@ -128,18 +127,18 @@ pub struct CommandEntry {
 pub enum Value {
     /// Yes or no.
     Flag(bool),
-    /// A whole number; its field's name says of what.
+    /// A whole number; the field's name says what is counted.
     Count(u64),
     /// Any other number.
     Number(f64),
-    /// Words.
+    /// Text.
     Text(String),
-    /// Several.
+    /// A list of values.
     List(Vec<Value>),
 }
 
 impl Value {
-    /// A list of words.
+    /// A list of texts.
     pub fn texts(words: impl IntoIterator<Item = impl Into<String>>) -> Value {
         Value::List(
             words
@@ -163,10 +162,10 @@ impl Arguments {
             .map(|(_, value)| value)
     }
 
-    /// A whole number.
+    /// An argument that is a whole number.
     ///
     /// # Errors
-    /// It is missing, or something else.
+    /// It is missing, or not a whole number.
     pub fn count(&self, key: &str) -> Result<u64, CommandError> {
         match self.get(key) {
             Some(Value::Count(count)) => Ok(*count),
@@ -174,10 +173,10 @@ impl Arguments {
         }
     }
 
-    /// A yes or no.
+    /// An argument that is true or false.
     ///
     /// # Errors
-    /// It is missing, or something else.
+    /// It is missing, or not a flag.
     pub fn flag(&self, key: &str) -> Result<bool, CommandError> {
         match self.get(key) {
             Some(Value::Flag(flag)) => Ok(*flag),
@@ -185,10 +184,10 @@ impl Arguments {
         }
     }
 
-    /// Words.
+    /// An argument that is text.
     ///
     /// # Errors
-    /// It is missing, or something else.
+    /// It is missing, or not a text.
     pub fn text(&self, key: &str) -> Result<&str, CommandError> {
         match self.get(key) {
             Some(Value::Text(text)) => Ok(text),
@@ -203,9 +202,9 @@ pub enum CommandError {
     /// The part has no such command.
     #[error("a {kind} layer has no command '{command}'; its commands are {known}")]
     Unknown {
-        /// What the part is.
+        /// The kind of part.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested command.
         command: String,
         /// All of its commands.
         known: String,
@@ -213,21 +212,21 @@ pub enum CommandError {
     /// An argument is missing, unknown or wrong.
     #[error("{argument}: {wanted}")]
     Argument {
-        /// Which.
+        /// Its name.
         argument: String,
-        /// What would be right.
+        /// What would be valid.
         wanted: String,
     },
-    /// What it names is not there.
+    /// The object that it names doesn't exist.
     #[error("{0}")]
     NotThere(String),
-    /// It cannot be done in the state that the part is in.
+    /// It cannot be done in the part's current state.
     #[error("{0}")]
     NotNow(String),
 }
 
 impl CommandError {
-    /// An argument that is not what it should be.
+    /// A missing or invalid argument.
     pub fn argument(argument: &str, wanted: &str) -> CommandError {
         CommandError::Argument {
             argument: argument.to_string(),
@@ -236,7 +235,7 @@ impl CommandError {
     }
 }
 
-/// The layer of that name: all of it, or what stands behind its last `/` where only one ends so.
+/// Finds a layer by its full name, or by the part after its last `/` if that is unambiguous.
 pub fn find<'a, T>(layers: &'a [(String, T)], name: &str) -> Option<&'a T> {
     if let Some((_, layer)) = layers.iter().find(|(known, _)| known == name) {
         return Some(layer);
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(retry.status()[0], ("on", Value::Flag(false)));
     }
 
-    /// Every part of a stack lists its commands with help, and takes what it lists.
+    /// Every part of a stack lists its commands with help, and accepts every command it lists.
     #[test]
     fn parts_describe_themselves() {
         let member = "[memory:1MiB?fault=off]";
@@ -322,7 +321,7 @@ mod tests {
                         .iter()
                         .all(|(name, help)| !name.is_empty() && !help.is_empty())
                 );
-                // What it lists it knows: the answer is never that there is no such command.
+                // A listed command must never be answered with `Unknown`.
                 let given: Vec<_> = entry
                     .arguments
                     .iter()

@@ -19,94 +19,93 @@ pub enum Op {
     Read,
     /// Put `buf[..len]` on the medium.
     Write,
-    /// Make everything that was completed before stable. `offset` and `len` narrow it where the
-    /// device can; `len == 0` means all.
+    /// Make all writes completed so far stable. Where the device can, `offset` and `len` narrow this;
+    /// `len == 0` means the whole device.
     Flush,
-    /// Forget these blocks; they read as zeros afterwards.
+    /// Deallocate these blocks; they read as zeros afterwards.
     Unmap,
-    /// Blocks read as zeros afterwards and stay allocated.
+    /// Zero these blocks and keep them allocated.
     WriteZeroes,
 }
 
-/// One request. `tag` is the caller's and comes back with the completion; no two requests that are
-/// outstanding on a device have the same.
+/// One request. The caller chooses `tag`, which is returned with the completion; it must be unique among a
+/// device's outstanding requests.
 #[derive(Debug)]
 pub struct Request {
-    /// The caller's own name for it.
+    /// The caller's identifier.
     pub tag: u64,
     /// What to do.
     pub op: Op,
-    /// In bytes from the start of the device.
+    /// Byte offset from the start of the device.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// At least `len` bytes for `Read` and `Write`, [`Buf::empty`] otherwise. It comes back with
-    /// the completion.
+    /// At least `len` bytes for `Read` and `Write`, otherwise [`Buf::empty`]. Returned with the completion.
     pub buf: Buf,
     /// Complete only when the data is on stable storage (`Write`, `WriteZeroes`, `Unmap`).
     pub force_unit_access: bool,
 }
 
-/// The answer to one request.
+/// The completion of one request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request's.
+    /// The request's tag.
     pub tag: u64,
-    /// The request's buffer; after a failed read its content means nothing, unless the error
+    /// The request's buffer. After a failed read its content is undefined, unless the error
     /// [`DeviceError::is_recovered`].
     pub buf: Buf,
-    /// Whether it was done.
+    /// Success, or why the request failed.
     pub result: Result<(), DeviceError>,
 }
 
-/// What a device is, as it was when its backend was opened; [`Backend::look`] tells what changed.
+/// A device's properties when its backend was opened; [`Backend::look`] reports later changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// How it was named, for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
+    /// Its name for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
     pub name: String,
-    /// Logical block size in bytes: 512 or 4096 mostly.
+    /// Logical block size in bytes, usually 512 or 4096.
     pub block_bytes: u32,
-    /// Size in bytes, whole blocks.
+    /// Size in bytes; a multiple of the block size.
     pub size_bytes: u64,
-    /// Smallest unit that avoids read-modify-write below, in bytes; a multiple of `block_bytes`.
+    /// Smallest unit in bytes that avoids read-modify-write in lower layers; a multiple of `block_bytes`.
     pub physical_block_bytes: u32,
-    /// Required alignment of buffers in memory, in bytes (O_DIRECT).
+    /// Required memory alignment of buffers, in bytes (O_DIRECT).
     pub buffer_align: usize,
-    /// Longest single request in bytes.
+    /// Maximum length of a request in bytes.
     pub transfer_bytes_max: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// A completed write may still be lost with the machine's power until a `Flush` (a write-back cache).
+    /// A completed write may be lost in a power failure until a `Flush` (a write-back cache).
     pub volatile_cache: bool,
     /// `Unmap` frees space.
     pub unmap: bool,
-    /// What it said of itself or agreed to when it was opened, such as its serial number; nothing to worry about.
+    /// Informational properties that the device reported or negotiated when it was opened, such as its serial number.
     pub facts: Vec<String>,
-    /// What the user has to know beside the results, such as "no O_DIRECT on tmpfs before Linux 6.6:
-    /// the page cache is in the way".
+    /// What the user has to know to judge the results, such as "no O_DIRECT on tmpfs before Linux 6.6: the
+    /// page cache is in the way".
     pub notes: Vec<String>,
 }
 
 impl DeviceInfo {
-    /// Facts, then notes: all there is to say of the device in words.
+    /// Facts, then notes: all remarks about the device.
     pub fn remarks(&self) -> impl Iterator<Item = &String> {
         self.facts.iter().chain(&self.notes)
     }
 }
 
-/// What a medium is now, where that may differ from what it was when its backend was opened.
+/// The current state of a medium, where it may differ from the state when its backend was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumLook {
-    /// Size in bytes, whole blocks; requests are taken up to here from now on.
+    /// Size in bytes; a multiple of the block size. Requests are accepted up to here from now on.
     pub size_bytes: u64,
-    /// Nobody can open it again: the file has no name any more. What is written now is lost with this process.
+    /// The file has no name any more and can't be opened again. Data written now is lost when this process ends.
     pub deleted: bool,
 }
 
-/// Where a backend's data is. Two backends with overlapping places write over each other.
+/// Where a backend's data is stored. Two backends with overlapping locations overwrite each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StorageId {
-    /// A file: the number of its file system's device, and its inode.
+    /// A file: its file system's device number and its inode.
     File {
         /// `st_dev`.
         device: u64,
@@ -117,15 +116,15 @@ pub enum StorageId {
     Disk {
         /// `st_rdev`.
         number: u64,
-        /// The number of the disk that it is a partition of.
+        /// The device number of the whole disk, if this is a partition.
         whole: Option<u64>,
     },
-    /// Storage of another machine, by what its protocol names it with: a LUN's designator, or a server and its export.
+    /// Storage on another machine, by its name in the protocol: a LUN's designator, or a server and its export.
     Remote(String),
 }
 
 impl StorageId {
-    /// Whether what is written to one may be read from the other.
+    /// Whether data written to one may be read from the other.
     pub fn overlaps(&self, other: &StorageId) -> bool {
         match (self, other) {
             (
@@ -144,33 +143,32 @@ impl StorageId {
     }
 }
 
-/// Something to measure or to serve, shared by all threads of a process. Opening it costs time;
-/// each thread opens its own [`Device`] on its own ring.
+/// Storage to measure or to serve, shared by all threads of a process. Opening it takes time; each thread opens its own
+/// [`Device`] on its own ring.
 pub trait Backend: Send + Sync {
-    /// What its devices are.
+    /// The properties of its devices.
     fn info(&self) -> &DeviceInfo;
 
-    /// A device on this thread's ring that takes up to `depth` requests at once.
+    /// Opens a device on this thread's ring that accepts up to `depth` requests at once.
     ///
     /// # Errors
-    /// The device cannot be used on this ring, or the one behind it does not answer: with the cause in full.
+    /// The device cannot be used on this ring, or its server doesn't answer. The error keeps the full cause.
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError>;
 
-    /// How data can be reached without a request, when it can: a target then sends from and
-    /// receives into the medium itself. A layer that delays, breaks or counts answers
-    /// [`Inline::No`], so that nothing passes it by.
+    /// Whether and how data can be accessed without a request: a target then sends from and receives into the medium
+    /// itself. A layer that delays, breaks or counts requests answers [`Inline::No`], so that nothing bypasses it.
     fn inline(&self) -> Inline {
         Inline::No
     }
 
-    /// The state of the blocks from `offset` on, and for how many bytes it holds (GET LBA STATUS);
-    /// `None` when the backend does not know.
+    /// The allocation state of the blocks from `offset` on, and the number of bytes for which it holds (GET LBA
+    /// STATUS). `None` if the backend doesn't know.
     fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
         None
     }
 
-    /// Looks at the medium again: files and disks grow, shrink and are deleted while they are served. May wait for
-    /// the file system: not for the thread of a connection that has nothing wrong with it.
+    /// Checks the medium again: files and disks grow, shrink and are deleted while they are served. May block on the
+    /// file system, so a connection's thread calls it only when something is wrong.
     fn look(&self) -> MediumLook {
         MediumLook {
             size_bytes: self.info().size_bytes,
@@ -178,27 +176,28 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Makes the medium longer or shorter; [`Backend::look`] tells the size from then on.
+    /// Resizes the medium; from then on [`Backend::look`] reports the new size.
     ///
     /// # Errors
-    /// The medium does not grow or shrink at our word, or not so far.
+    /// The medium can't be resized from here, or not to this size.
     fn resize(&self, _size_bytes: u64) -> std::io::Result<()> {
         let why = "it cannot be resized from here; only files, memory and null devices can";
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
     }
 
-    /// Where its data is; empty for what no other backend can reach, such as memory. A layer says what is below it.
+    /// Where the data is stored; empty for storage that no other backend can reach, such as memory. A layer returns
+    /// that of its lower device.
     fn storage(&self) -> Vec<StorageId> {
         Vec::new()
     }
 
-    /// Whether [`Op::Unmap`] really leaves zeros, at once and without writing them: then it can stand in for
-    /// [`Op::WriteZeroes`] where blocks need not stay allocated. A layer says what is below it.
+    /// Whether [`Op::Unmap`] leaves zeros immediately and without writing them. It can then replace [`Op::WriteZeroes`]
+    /// where blocks need not stay allocated. A layer returns the answer of its lower device.
     fn unmap_reads_zeros(&self) -> bool {
         false
     }
 
-    /// What can be driven in it while it runs. A layer adds its own to those below it.
+    /// The parts that can be controlled while requests run. A layer adds its own to those below it.
     fn handles(&self) -> Handles {
         Vec::new()
     }
@@ -207,7 +206,7 @@ pub trait Backend: Send + Sync {
 /// See [`Backend::inline`].
 #[derive(Clone, Debug)]
 pub enum Inline {
-    /// Through requests only.
+    /// Only through requests.
     No,
     /// Reads are zeros, writes are dropped (the diskless mode of the iSCSI paper, 2.2).
     Zeros,
@@ -215,52 +214,52 @@ pub enum Inline {
     Memory(Arc<SparseMemory>),
 }
 
-/// One thread's hand on a backend.
+/// A per-thread handle to a backend.
 pub trait Device {
-    /// What it is.
+    /// The device's properties.
     fn info(&self) -> &DeviceInfo;
 
-    /// Takes requests off the front of `batch`, as many as fit below its depth, and leaves the
-    /// rest in order. Bad requests are taken too and complete with an error.
+    /// Takes as many requests off the front of `batch` as its depth allows, and leaves the rest in order. Invalid
+    /// requests are taken too and complete with an error.
     fn submit(&mut self, batch: &mut std::collections::VecDeque<Request>);
 
-    /// Appends finished requests to `done`. Never waits: call it after [`Ring::enter`].
+    /// Appends completed requests to `done`. Never waits: call it after [`Ring::enter`].
     fn poll(&mut self, done: &mut Vec<Completion>);
 
     /// Requests taken and not yet completed.
     fn outstanding(&self) -> u32;
 
-    /// When `poll` has to be called again even if the ring reports nothing: `Nanos(0)` when
-    /// completions are ready now, [`Nanos::MAX`] when only the ring will tell.
+    /// When `poll` has to be called again even if the ring reports nothing: `Nanos(0)` if completions are ready now,
+    /// [`Nanos::MAX`] if only a ring event makes it necessary.
     fn deadline(&self) -> Nanos;
 
-    /// Asks for an outstanding request to be given up. It still completes exactly once, with its
-    /// own result if it was too late. Devices that cannot cancel do nothing.
+    /// Asks to cancel an outstanding request. It still completes exactly once, with its own result if the cancellation
+    /// came too late. Devices that cannot cancel do nothing.
     fn cancel(&mut self, _tag: u64) {}
 
-    /// What went on below that completions do not tell. A layer passes on what is below it.
+    /// Errors in lower layers that completions don't report. A layer passes on those of its lower device.
     fn health(&self) -> Health {
         Health::default()
     }
 }
 
-/// Trouble that a device overcame, or did not. Printed beside results.
+/// Errors that a device recovered from, or didn't. Printed next to the results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Requests sent again, for whatever reason.
+    /// Requests sent again, for any reason.
     pub retries: u64,
-    /// Requests that were given up because they took too long.
+    /// Requests abandoned because they took too long.
     pub timeouts: u64,
-    /// Sessions that were lost and made again.
+    /// Sessions lost and re-established.
     pub reconnects: u64,
-    /// Connections that were attempted again while the device was opened.
+    /// Retried connection attempts while the device was opened.
     pub connect_retries: u64,
-    /// The last trouble, in words.
+    /// The last error, as text.
     pub trouble: Option<String>,
 }
 
 impl Health {
-    /// One line for people; `None` when nothing went wrong.
+    /// A one-line summary; `None` if nothing went wrong.
     pub fn note(&self) -> Option<String> {
         let counts = [
             (self.connect_retries, "attempts to connect repeated"),

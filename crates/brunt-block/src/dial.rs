@@ -1,7 +1,7 @@
-//! Connects to somebody who listens, by TCP or a Unix socket, until a deadline that holds for all of it: the look-up of a
-//! name, each address that it has, and a listener whose queue is full. Initiators, clients and controllers begin with it.
+//! Connects to a server over TCP or a Unix socket, with one deadline for all of it: name resolution, trying each
+//! address, and waiting while a listener's queue is full. Initiators, clients and controllers start here.
 //!
-//! The rule: nothing here waits longer than its deadline, whatever the other side or a name server does.
+//! The rule: nothing here waits past the deadline, whatever the peer or a name server does.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,36 +13,36 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// How often a listener is tried again whose queue is full.
+/// Retry interval while a listener's queue is full.
 const TRY_EVERY: Duration = Duration::from_millis(2);
 
-/// Why there is no connection.
+/// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The name has no address, or nobody says which.
+    /// The name has no address, or can't be resolved.
     #[error("{0}")]
     Resolve(#[source] io::Error),
-    /// Nobody listens at any of its addresses, or does not answer in time.
+    /// Every address refused the connection or didn't answer in time.
     #[error("{0}")]
     Connect(#[source] io::Error),
 }
 
-/// What is left until then; never nothing, which sockets take for "for ever".
+/// Time left until the deadline; at least 1 ms, because sockets take zero as "no timeout".
 pub fn left(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
         .max(Duration::from_millis(1))
 }
 
-/// The addresses of a host.
+/// Resolves a host's addresses.
 ///
 /// # Errors
-/// It has none, or they are not known in time.
+/// The host has no address, or can't be resolved in time.
 pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    // The system's resolver has times of its own, up to minutes: it is waited for, and left behind.
+    // The system's resolver has its own timeouts of up to minutes: run it on a thread and abandon it at the deadline.
     let (found, told) = channel();
     let name = host.to_string();
     let look_up = move || {
@@ -68,16 +68,16 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
 /// Connects to one of a host's addresses.
 ///
 /// # Errors
-/// None of them answers in time.
+/// No address accepts the connection in time.
 pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
     let addresses = resolve(host, port, deadline).map_err(DialError::Resolve)?;
     tcp_to(&addresses, deadline).map_err(DialError::Connect)
 }
 
-/// Connects to one of these addresses. One that does not answer leaves the others their share of the time.
+/// Connects to one of these addresses. The remaining time is shared among those not tried yet.
 ///
 /// # Errors
-/// None of them answers in time: what the last one said.
+/// No address accepts the connection in time; returns the last one's error.
 pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for (index, address) in addresses.iter().enumerate() {
@@ -90,10 +90,10 @@ pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStre
     Err(last)
 }
 
-/// Connects to a Unix socket; one whose queue is full is tried again until the deadline.
+/// Connects to a Unix socket, and retries until the deadline while its queue is full.
 ///
 /// # Errors
-/// Nobody listens there, or takes the connection in time.
+/// The path has no listener, or the listener doesn't take the connection in time.
 pub fn unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -146,7 +146,7 @@ mod tests {
                 .port(),
             port
         );
-        // One of its addresses may be of another family.
+        // One of the host's addresses may be of another family.
         tcp("localhost", port, late()).unwrap();
         drop(listener);
         assert!(matches!(
@@ -159,13 +159,14 @@ mod tests {
         ));
     }
 
-    /// Somebody who takes no more connections holds up nobody for longer than the deadline, and is reached once he does.
+    /// A listener with a full queue delays the caller no longer than the deadline, and is
+    /// reached once it accepts again.
     #[test]
     fn a_full_queue_is_waited_for_until_the_deadline() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("full");
         let listener = UnixListener::bind(&path).unwrap();
-        // A short one.
+        // A queue of length 1.
         rustix::net::listen(&listener, 1).unwrap();
         let mut waiting = Vec::new();
         let full = loop {

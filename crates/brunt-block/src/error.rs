@@ -1,4 +1,4 @@
-//! Why a request failed, in a form that tells the caller what to do without knowing the protocol below.
+//! Why a request failed, in a form that tells the caller what to do without knowledge of the underlying protocol.
 //!
 //! Every device reports a [`DeviceError`]; retry rules, figures and targets match on its kind. A remote
 //! device's original error stays attached in its protocol's form ([`Said::Words`]): this crate carries and
@@ -8,18 +8,18 @@
 
 use std::fmt;
 
-/// Bytes of a protocol's own words: enough for a SCSI status with its sense data.
+/// Size in bytes of a protocol's original error: enough for a SCSI status with its sense data.
 pub const WORDS_BYTES: usize = 15;
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The device answered, and refused: a remote device's own words, or an injected fault's.
+    /// The device answered with an error: a remote device's own, or an injected fault.
     #[error("{}", Words { kind: *.kind, said: *.said })]
     Refused {
-        /// What to do about it.
+        /// The kind, which decides what to do about it.
         kind: RefusalKind,
-        /// What else is known.
+        /// Details, if any.
         said: Said,
     },
     /// The operating system refused, with its errno.
@@ -28,7 +28,7 @@ pub enum DeviceError {
     /// Offset or length outside the device, or not in whole blocks.
     #[error("the request lies outside the device or is not aligned to its blocks")]
     OutOfRange,
-    /// Not answered within the device's time-out.
+    /// No answer within the device's timeout.
     #[error("timed out")]
     TimedOut,
     /// The device is gone and its reconnect policy gave up.
@@ -40,7 +40,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// A refusal of which nothing but its kind is known.
+    /// A refusal of which only the kind is known.
     pub const fn refused(kind: RefusalKind) -> DeviceError {
         DeviceError::Refused {
             kind,
@@ -48,7 +48,7 @@ impl DeviceError {
         }
     }
 
-    /// The same without what differs from block to block, so that errors can be counted by their cause.
+    /// The same error without the details that differ between blocks, so that errors can be counted by cause.
     #[must_use]
     pub fn cause(self) -> DeviceError {
         let DeviceError::Refused { kind, said } = self else {
@@ -65,7 +65,7 @@ impl DeviceError {
         DeviceError::Refused { kind, said }
     }
 
-    /// A line for a table of causes: the errno by its name, or what the device said.
+    /// A line for a table of causes: the errno's name, or the device's message.
     pub fn cause_text(self) -> String {
         match self.cause() {
             DeviceError::Os(errno) => {
@@ -77,7 +77,7 @@ impl DeviceError {
         }
     }
 
-    /// Whether the request was done all the same, and its data is good.
+    /// Whether the request succeeded after recovery, so that its data is valid.
     pub fn is_recovered(&self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl DeviceError {
     }
 }
 
-/// The name of an errno that storage gives (errno-base.h, errno.h).
+/// The name of an errno that storage returns (errno-base.h, errno.h).
 fn errno_name(errno: i32) -> String {
     let name = match errno {
         libc::EPERM => "EPERM",
@@ -133,38 +133,38 @@ fn errno_name(errno: i32) -> String {
     name.to_string()
 }
 
-/// Kinds of refusals. They differ in what helps: waiting, asking again, another device, nothing.
+/// Kinds of refusals, distinguished by the remedy: wait, retry, use another device, or give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Done, after trouble that the device overcame: a success with a note.
+    /// Succeeded after an error that the device corrected: a success with a note.
     Recovered,
-    /// It cannot serve the medium now: spinning up, being formatted.
+    /// The medium cannot be accessed now: the device is spinning up or formatting, for example.
     NotReady,
-    /// Something about the device changed; it says so once, and the request can be sent again.
+    /// The device's state changed. It reports this once; the request can be sent again.
     Attention,
     /// These blocks cannot be read or written.
     MediumError,
     /// The device itself is broken.
     HardwareError,
-    /// What lies behind the device does not answer.
+    /// The storage behind the device doesn't answer.
     Unreachable,
-    /// The device gave the request up; it can be sent again.
+    /// The device aborted the request; it can be sent again.
     Aborted,
-    /// The request was given up because somebody asked for it.
+    /// The request was cancelled on demand.
     Cancelled,
-    /// The device has no time now.
+    /// The device is busy.
     Busy,
-    /// The device has no room for another request now.
+    /// The device's queue is full.
     QueueFull,
-    /// Somebody else has reserved the device.
+    /// Another initiator has reserved the device.
     Conflict,
     /// Writes are not allowed.
     Protected,
-    /// The device does not understand the request, or does not allow it.
+    /// The device doesn't understand the request, or doesn't allow it.
     BadRequest,
-    /// Data that was to be compared differs.
+    /// The compared data differs.
     Miscompare,
-    /// Anything else: see its words.
+    /// Anything else: see the device's message.
     Other,
 }
 
@@ -190,32 +190,33 @@ impl RefusalKind {
     }
 }
 
-/// What is known about a refusal besides its kind.
+/// Details of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Nothing.
+    /// No details.
     Nothing,
-    /// The first logical block that it is about.
+    /// The first affected logical block.
     Block(u64),
-    /// The three numbers by which disks name conditions: sense key, additional code, qualifier. An
-    /// injected fault has them from its user; they are passed on and not looked up.
+    /// The three numbers by which disks identify conditions: sense key, additional sense code, qualifier. Those of an
+    /// injected fault come from the user and are passed on as they are.
     Code([u8; 3]),
-    /// A protocol's own words, as they came.
+    /// A protocol's original error, as received.
     Words {
-        /// Who can read them.
+        /// The protocol that can interpret it.
         language: &'static Language,
-        /// In the language's own layout.
+        /// In the protocol's own layout.
         bytes: [u8; WORDS_BYTES],
     },
 }
 
-/// A protocol whose words an error carries. One static of each crate that speaks one.
+/// A protocol whose original errors a [`DeviceError`] can carry. The crate of each such protocol
+/// has one static of this type.
 pub struct Language {
-    /// The protocol's name, which no other has.
+    /// The protocol's name; must be unique.
     pub name: &'static str,
-    /// Prints them for people.
+    /// Prints the error for people.
     pub write: fn(&[u8; WORDS_BYTES], &mut fmt::Formatter<'_>) -> fmt::Result,
-    /// The same words without what differs from block to block.
+    /// The same error without the details that differ between blocks.
     pub cause: fn(&[u8; WORDS_BYTES]) -> [u8; WORDS_BYTES],
 }
 
@@ -233,7 +234,7 @@ impl fmt::Debug for Language {
     }
 }
 
-/// A refusal as it is printed: the device's own words where it had some.
+/// Formats a refusal: the device's own message if there is one.
 struct Words {
     kind: RefusalKind,
     said: Said,

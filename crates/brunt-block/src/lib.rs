@@ -1,4 +1,4 @@
-//! Block devices below every cache: one trait, the backends behind it, the layers on top,
+//! Block devices below every cache: the [`Device`] trait, the backends that implement it, the layers stacked on them,
 //! and the ring and buffers they share.
 //!
 //! A thread that makes or serves requests owns one [`Ring`], opens a [`Device`] from each
@@ -6,9 +6,8 @@
 //! Nothing is shared between threads but the backend. The initiator of `brunt-iscsi` is a
 //! device too, and its target drives these.
 //!
-//! Rules a reader must not break: `submit` and `poll` never block and never make a system
-//! call on their own account (they queue on the ring); every request that was taken comes
-//! back as exactly one completion, also when the device dies.
+//! Two rules must not be broken. `submit` and `poll` never block and never make a system call themselves: they queue it
+//! on the ring. Every accepted request completes exactly once, even when the device dies.
 
 #![deny(unsafe_code)]
 

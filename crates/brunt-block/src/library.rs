@@ -1,13 +1,12 @@
-//! Loads a shared library when it is needed (a store's client when a URL asks for it, libblkid before a device is
-//! overwritten), and finds its functions. Through the loader of the C library, which is linked anyway: four of its
-//! functions are enough.
+//! Loads a shared library on demand (a storage client when a URL needs it, libblkid before a device is overwritten) and
+//! looks up its functions. It uses the C library's loader directly, which is linked anyway: four functions are enough.
 //!
-//! The rule: a library is never unloaded. It may have threads, which do not end with its last handle.
+//! The rule: a library is never unloaded. It may have threads that outlive its last handle.
 
 use std::ffi::{CString, c_void};
 use std::sync::OnceLock;
 
-/// What the C library's loader says when it does not load a library.
+/// The C loader's message when it can't load a library.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LoaderRefusal(String);
@@ -15,46 +14,46 @@ pub struct LoaderRefusal(String);
 /// Why a library cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryLoadError {
-    /// A build that cannot load anything.
+    /// A build that cannot load libraries.
     #[error(
         "this brunt is linked statically and cannot load {0}; use a dynamically linked build, or serve the image over NBD \
          (qemu-storage-daemon) and open that"
     )]
     Static(&'static str),
-    /// The library is not installed, or lacks something itself.
+    /// The library is not installed, or one of its own dependencies is missing.
     #[error("cannot load {file} ({why}); install it: apt-get install {package}")]
     Missing {
         /// The library's file.
         file: &'static str,
         /// Debian's package.
         package: &'static str,
-        /// What the loader says.
+        /// The loader's message.
         why: LoaderRefusal,
     },
-    /// A function is not in it.
+    /// The library lacks a function.
     #[error("{file} has no {function}: {needs} or newer is needed")]
     Old {
         /// The library's file.
         file: &'static str,
-        /// What was looked for.
+        /// The missing function.
         function: &'static str,
-        /// What has it.
+        /// The oldest version that has it.
         needs: &'static str,
     },
 }
 
-/// A library, and where it comes from.
+/// A library and the package that contains it.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryFile {
-    /// Its file, with the number of its interface.
+    /// Its file name, including the ABI version.
     pub file: &'static str,
-    /// Debian's package.
+    /// Debian's package name.
     pub package: &'static str,
-    /// The oldest that has all functions.
+    /// The oldest version that has all functions.
     pub needs: &'static str,
 }
 
-/// A library that is loaded.
+/// A loaded library.
 #[derive(Debug)]
 pub struct Loaded {
     file: LibraryFile,
@@ -62,10 +61,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads it, or finds it loaded.
+    /// Loads the library, or reuses it if it is already loaded.
     ///
     /// # Errors
-    /// It is not there, or this build cannot load any.
+    /// The library isn't installed, or this build cannot load any.
     pub fn open(file: LibraryFile) -> Result<Loaded, LibraryLoadError> {
         if !loader::IS_THERE {
             return Err(LibraryLoadError::Static(file.file));
@@ -81,10 +80,10 @@ impl Loaded {
         }
     }
 
-    /// A function by its name, of a version of the library's interface where several have that name.
+    /// Looks up a function by name, and by symbol version where several have that name.
     ///
     /// # Errors
-    /// The library has none.
+    /// The library has no such function.
     ///
     /// # Safety
     /// `F` is the type of a pointer to this very function, as the library's header declares it.
@@ -110,15 +109,15 @@ impl Loaded {
                 needs,
             });
         }
-        // SAFETY: both have a pointer's size, and the caller says that it is such a function.
+        // SAFETY: both have a pointer's size, and the caller guarantees that `F` is this function's type.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
     }
 }
 
-/// What was loaded, by whoever asked for it first.
+/// Returns the value in `place`, and loads it first if it isn't there yet.
 ///
 /// # Errors
-/// Those of `load`; the next one who asks tries again.
+/// The errors of `load`; the next call tries again.
 pub fn once<T, E>(
     place: &'static OnceLock<T>,
     load: impl FnOnce() -> Result<T, E>,
@@ -129,12 +128,12 @@ pub fn once<T, E>(
     }
 }
 
-/// A text for a library; URLs with a NUL are refused before.
+/// A C string for a library; URLs with a NUL are rejected earlier.
 pub fn text(words: &str) -> CString {
     CString::new(words).expect("what a URL says has no NUL")
 }
 
-/// The loader of a program that is linked dynamically with glibc.
+/// The loader of a program that is dynamically linked with glibc.
 #[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
 mod loader {
     use std::ffi::{CStr, c_void};
@@ -144,12 +143,12 @@ mod loader {
     pub const IS_THERE: bool = true;
 
     pub fn open(file: &CStr) -> Result<*mut c_void, LoaderRefusal> {
-        // SAFETY: a text that ends with NUL. What the library does when it is loaded it does in every program.
+        // SAFETY: the name ends with NUL. The library's initializers run as they would in any program that loads it.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(handle);
         }
-        // SAFETY: the text is this thread's own, until it calls the loader again.
+        // SAFETY: the message belongs to this thread until it calls the loader again.
         let why = unsafe {
             let words = libc::dlerror();
             if words.is_null() {
@@ -164,7 +163,7 @@ mod loader {
     }
 
     pub fn find(handle: *mut c_void, name: &CStr, version: Option<&CStr>) -> *mut c_void {
-        // SAFETY: a handle of `open`, which is never closed, and texts that end with NUL.
+        // SAFETY: the handle comes from `open` and is never closed, and the names end with NUL.
         unsafe {
             match version {
                 Some(version) => libc::dlvsym(handle, name.as_ptr(), version.as_ptr()),
@@ -174,7 +173,7 @@ mod loader {
     }
 }
 
-/// No loader: a static program has none, and other C libraries know no versions of functions.
+/// No loader: a static program has none, and other C libraries have no symbol versions.
 #[cfg(not(all(target_env = "gnu", not(target_feature = "crt-static"))))]
 mod loader {
     use std::ffi::{CStr, c_void};
@@ -192,7 +191,7 @@ mod loader {
     }
 }
 
-/// A struct of a library's functions, as its header declares them, and how they are found.
+/// Declares a struct of a library's functions, as its header declares them, with the code that looks them up.
 #[macro_export]
 macro_rules! library_functions {
     ($(#[$about:meta])* $table:ident, $version:expr, {
@@ -230,7 +229,7 @@ mod tests {
     };
 
     functions! {
-        /// What every library of C has.
+        /// Functions of every C library.
         Present, None, {
             fn abs(i32) -> i32;
             fn labs(i64) -> i64;
@@ -241,17 +240,17 @@ mod tests {
     fn functions_are_found_or_named() {
         let library = Loaded::open(C).unwrap();
         let found = Present::find(&library).unwrap();
-        // SAFETY: functions of numbers.
+        // SAFETY: both functions take and return plain integers.
         assert_eq!(unsafe { ((found.abs)(-7), (found.labs)(-8)) }, (7, 8));
         type Nothing = unsafe extern "C" fn();
-        // SAFETY: only looked for.
+        // SAFETY: looked up but never called.
         let old = unsafe { library.function::<Nothing>("brunt_has_no_such_function", None) };
         let old = old.unwrap_err().to_string();
         assert_eq!(
             old,
             "libc.so.6 has no brunt_has_no_such_function: glibc 1 or newer is needed"
         );
-        // SAFETY: only looked for.
+        // SAFETY: looked up but never called.
         let version = unsafe { library.function::<Nothing>("abs", Some("GLIBC_99")) };
         assert!(matches!(
             version,

@@ -1,5 +1,5 @@
-//! Parses and opens device URLs, given the tables of what can be opened, and reports mistakes. Backends and
-//! layers take their options from here; [`crate::table`] has the tables.
+//! Parses and opens device URLs against the tables of known backends and layers, and reports mistakes. Backends and
+//! layers read their options here; the tables themselves are in [`crate::table`].
 //!
 //! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
 
@@ -12,99 +12,99 @@ use brunt_core::units::{format_duration, parse_duration, parse_size};
 use crate::Backend;
 pub use crate::open_error::OpenError;
 
-/// Most devices within each other: an array of arrays of mirrors is three.
+/// Maximum nesting of devices: an array of arrays of mirrors is three deep.
 pub const NESTING_MAX: u32 = 8;
 
-/// What opening gives.
+/// Result of opening a device.
 pub type Opened = Result<Arc<dyn Backend>, OpenError>;
 
 /// One kind of backend.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendEntry {
-    /// What a URL starts with, up to the colon.
+    /// The URL scheme, without the colon.
     pub name: &'static str,
-    /// One line.
+    /// One-line help.
     pub help: &'static str,
-    /// A URL that works.
+    /// A valid example URL.
     pub example: &'static str,
-    /// Keys and one line of help each.
+    /// Option keys, each with one line of help.
     pub options: &'static [(&'static str, &'static str)],
-    /// Opens it from what stands behind the colon, taking the options that it knows.
+    /// Opens the device from the part of the URL after the colon, consuming the options it knows.
     pub open: fn(&str, &mut UrlOptions) -> Opened,
-    /// What can be known of it without opening it or asking anybody; takes the same options.
+    /// What is known about the device without opening it or contacting a server; takes the same options.
     pub foresee: fn(&str, &mut UrlOptions) -> Result<Option<Foreseen>, OpenError>,
 }
 
-/// What is known of a device before it is opened.
+/// What is known about a device before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreseen {
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// The smallest logical block in bytes that it may turn out to have.
+    /// The smallest logical block size in bytes that the device may turn out to have.
     pub block_bytes: u32,
     /// Writes will be refused.
     pub read_only: bool,
 }
 
-/// Puts a layer on a backend, configured by its option's value.
+/// Stacks a layer on a backend, configured by the option's value.
 pub type Wrap = fn(Arc<dyn Backend>, &str) -> Opened;
 
 /// One kind of layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerEntry {
-    /// The option that stacks it.
+    /// The URL option that adds this layer.
     pub name: &'static str,
-    /// One line.
+    /// One-line help.
     pub help: &'static str,
-    /// A value of the option that works.
+    /// A valid example value of the option.
     pub example: &'static str,
-    /// Puts it on a backend, configured by the option's value.
+    /// Stacks the layer on a backend, configured by the option's value.
     pub wrap: Wrap,
-    /// The same on a stand-in for a backend that is not opened: finds mistakes, and opens nothing. `None` where `wrap`
-    /// opens nothing either.
+    /// Like `wrap`, on a stand-in for a backend that isn't opened: finds mistakes and opens nothing. `None` if
+    /// `wrap` itself opens nothing.
     pub foresee: Option<Wrap>,
-    /// The file that it opens for this value, if it opens one: a [`Permit`] is asked for it as for a `file:`.
+    /// The file that the layer opens for this value, if any. It needs a [`Permit`], as a `file:` device does.
     pub file: Option<fn(&str) -> &str>,
 }
 
-/// Says what may be opened for somebody else. Asked for each device, also for those within others.
+/// Decides which devices may be opened on behalf of a client. Called for each device, nested ones included.
 pub trait Permit: std::fmt::Debug + Send + Sync {
-    /// Whether a device of this backend may be opened, named by what stands behind the colon.
+    /// Checks whether this backend may be opened with this argument (the part of the URL after the colon).
     ///
     /// # Errors
-    /// It may not: [`OpenError::NotAllowed`], or what kept it from being found out.
+    /// [`OpenError::NotAllowed`] if it may not, or the error that prevented the check.
     fn check(&self, backend: &str, argument: &str) -> Result<(), OpenError>;
 }
 
-/// What can be opened: backends, the one that a plain path means, and layers.
+/// What can be opened: backends, the backend for plain paths, and layers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub backends: Vec<BackendEntry>,
     pub path: Option<BackendEntry>,
     pub layers: &'static [LayerEntry],
-    /// Who is asked first; `None`: everything may be opened.
+    /// Checked before each device is opened; `None` allows everything.
     pub permit: Option<Arc<dyn Permit>>,
 }
 
-/// The `key=value` pairs of a URL; who knows a key takes it, what is left is an error.
+/// The `key=value` pairs of a URL. Consumers take the keys they know; any key left over is an error.
 #[derive(Debug, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,
-    /// With which devices within are opened.
+    /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
-    /// How many devices this one is within.
+    /// How many devices enclose this one.
     nesting: u32,
 }
 
 impl UrlOptions {
-    /// The pairs of `a=b&c=d`.
+    /// Parses `a=b&c=d`.
     fn parse(text: &str, layers: &[LayerEntry]) -> Result<UrlOptions, OpenError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(match pairs.last() {
-                    // The rest of the secret stays out of the message.
+                    // Keep the rest of the secret out of the message.
                     Some((key, _)) if is_secret_key(key) => bad_value(
                         key,
                         MASK,
@@ -129,10 +129,10 @@ impl UrlOptions {
         })
     }
 
-    /// Opens a device that is part of this one, by its URL.
+    /// Opens a device nested in this one, by its URL.
     ///
     /// # Errors
-    /// See [`OpenError`]; and more than [`NESTING_MAX`] are within each other.
+    /// See [`OpenError`]; also fails if more than [`NESTING_MAX`] devices are nested.
     pub fn open(&self, url: &str) -> Opened {
         if self.nesting + 1 >= NESTING_MAX {
             return Err(OpenError::Refused(format!(
@@ -142,22 +142,22 @@ impl UrlOptions {
         open_within(url, &self.tables, self.read_only, self.nesting + 1)
     }
 
-    /// Adds a pair, over one of the same key.
+    /// Sets a key, replacing an existing pair with the same key.
     pub fn set(&mut self, key: &str, value: &str) {
         self.pairs.retain(|(known, _)| known != key);
         self.pairs.push((key.to_string(), value.to_string()));
     }
 
-    /// The value of `key`, once.
+    /// Removes `key` and returns its value.
     pub fn take(&mut self, key: &str) -> Option<String> {
         let index = self.pairs.iter().position(|(known, _)| known == key)?;
         Some(self.pairs.remove(index).1)
     }
 
-    /// A yes or no.
+    /// Takes a yes-or-no option.
     ///
     /// # Errors
-    /// It is neither.
+    /// The value is neither yes nor no.
     pub fn flag(&mut self, key: &str) -> Result<Option<bool>, OpenError> {
         self.take(key)
             .map(|value| match value.as_str() {
@@ -168,20 +168,20 @@ impl UrlOptions {
             .transpose()
     }
 
-    /// A size in bytes.
+    /// Takes a size in bytes.
     ///
     /// # Errors
-    /// It is not a size.
+    /// The value is not a size.
     pub fn size(&mut self, key: &str) -> Result<Option<u64>, OpenError> {
         self.take(key)
             .map(|value| Ok(parse_size(&value)?))
             .transpose()
     }
 
-    /// A number between two others.
+    /// Takes a number from `min` to `max`.
     ///
     /// # Errors
-    /// It is none, or not between them.
+    /// The value is not a number, or is out of range.
     pub fn number(
         &mut self,
         key: &str,
@@ -202,10 +202,10 @@ impl UrlOptions {
         }
     }
 
-    /// A time from `min` on.
+    /// Takes a duration of at least `min`.
     ///
     /// # Errors
-    /// It is none, or shorter.
+    /// The value is not a duration, or is too short.
     pub fn time(
         &mut self,
         key: &str,
@@ -225,10 +225,10 @@ impl UrlOptions {
         }
     }
 
-    /// The option `block`: a logical block of 512 or 4096 bytes.
+    /// Takes the option `block`: a logical block size of 512 or 4096 bytes.
     ///
     /// # Errors
-    /// It is another size.
+    /// The value is any other size.
     pub fn block(&mut self) -> Result<Option<u32>, OpenError> {
         self.take("block")
             .map(|value| match parse_size(&value) {
@@ -251,8 +251,8 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
     }
 }
 
-/// Reads `host[:port]` or `[v6][:port]`. The port is not 0. The zone of a link-local address, `%25eth0` in a URL (RFC 6874), is
-/// given back as the system has it: `%eth0`.
+/// Parses `host[:port]` or `[v6][:port]`; port 0 is rejected. The zone of a link-local address, `%25eth0` in a URL (RFC
+/// 6874), is returned as the system writes it: `%eth0`.
 pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let (host, rest) = match text.strip_prefix('[') {
         Some(text) => text.split_once(']')?,
@@ -270,7 +270,7 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// A URL taken apart: whose it is, and what it says to it and to the layers on it.
+/// A parsed URL: its backend, the backend's argument and options, and the layers.
 pub(crate) struct Parsed<'a> {
     pub entry: BackendEntry,
     pub argument: &'a str,
@@ -278,10 +278,10 @@ pub(crate) struct Parsed<'a> {
     pub layers: Vec<(&'static LayerEntry, String)>,
 }
 
-/// Takes a URL apart.
+/// Parses a URL without opening anything.
 ///
 /// # Errors
-/// Its text is wrong.
+/// The URL is malformed.
 pub(crate) fn parse<'a>(
     text: &'a str,
     tables: &Tables,
@@ -308,7 +308,7 @@ pub(crate) fn parse<'a>(
             entry.example
         )));
     }
-    // A file that is to be made is written, whatever is done to it afterwards.
+    // A file that is to be created must be writable even if it is only read afterwards.
     let made = options.pairs.iter().any(|(key, _)| key == "create");
     if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
         options.set("read_only", "yes");
@@ -322,7 +322,7 @@ pub(crate) fn parse<'a>(
     })
 }
 
-/// Opens what a URL names, `nesting` devices deep in others.
+/// Opens the device that a URL names; `nesting` devices enclose it.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -353,7 +353,7 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
     Ok(backend)
 }
 
-/// The backend that a URL's place is for, and its argument.
+/// Finds the backend for a URL's place, and the argument to pass to it.
 fn entry_of<'a>(
     text: &str,
     place: &'a str,
@@ -368,7 +368,7 @@ fn entry_of<'a>(
     };
     match tables.backends.iter().find(|entry| entry.name == scheme) {
         Some(entry) => Ok((argument, *entry)),
-        // A file of that very name, colon and all.
+        // A file whose name contains the colon.
         None if std::path::Path::new(place).exists() => Ok((place, path)),
         None => Err(OpenError::UnknownBackend {
             url: without_secrets(text),

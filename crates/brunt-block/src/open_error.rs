@@ -1,8 +1,8 @@
-//! Why something could not be opened: the URL, the storage behind it, or a thread's device on that. Made by
-//! backends and layers, printed by commands with what would be right.
+//! Why something could not be opened: the URL, the storage behind it, or a thread's device on it. Backends and layers
+//! create these errors; commands print them with what would be right.
 //!
-//! The rule: the cause stays in it whole. A request that fails has only room for a kind
-//! ([`DeviceError`]); opening has time for words.
+//! The rule: the error keeps its whole cause. A failed request has room only for a kind ([`DeviceError`]); opening
+//! has time for a full message.
 
 use std::error::Error;
 use std::io;
@@ -13,86 +13,86 @@ use brunt_core::units::UnitError;
 
 use crate::error::DeviceError;
 
-/// Why a URL could not be opened, or a thread's device on what it stands for.
+/// Why a URL could not be opened, or a thread's device on its backend.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No such backend.
     #[error("'{url}': unknown backend '{scheme}'; use {known}, or a plain path")]
     UnknownBackend {
-        /// The whole text.
+        /// The whole URL.
         url: String,
-        /// What stood before the colon.
+        /// The part before the colon.
         scheme: String,
-        /// All of them.
+        /// All known backends.
         known: String,
     },
     /// An option that neither the backend nor a layer knows.
     #[error("{backend} has no option '{option}'; its options are {known}")]
     UnknownOption {
-        /// Whose.
+        /// The backend.
         backend: String,
-        /// The key.
+        /// The option's key.
         option: String,
-        /// All of them.
+        /// All known options.
         known: String,
     },
-    /// An option that is there twice.
+    /// A repeated option.
     #[error("option '{0}' is given twice")]
     RepeatedOption(String),
-    /// A value that is not what the option takes.
+    /// An invalid value of an option.
     #[error("{option}={value}: {wanted}")]
     BadValue {
-        /// The key.
+        /// The option's key.
         option: String,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What would be right.
+        /// What would be valid.
         wanted: String,
     },
-    /// Not a size or a time.
+    /// Not a valid size or time.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// The operating system said no.
+    /// An operating system error.
     #[error("{what} {}: {source}", without_secrets(&path.to_string_lossy()))]
     Os {
-        /// "cannot open", for example.
+        /// The failed operation, such as "cannot open".
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A block device that somebody else uses.
+    /// A block device that is in use.
     #[error("{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data", path.display())]
     InUse {
-        /// Which.
+        /// The device.
         path: PathBuf,
-        /// Who uses it.
+        /// What uses it.
         by: String,
     },
-    /// It can be opened, but not so: the text, or the file it names, is wrong.
+    /// The request is invalid: the URL's text is wrong, or the file it names is.
     #[error("{0}")]
     Refused(String),
-    /// Whoever opens it for somebody else may not.
+    /// The client may not open this device.
     #[error("'{device}' is not among what may be opened here ({allowed})")]
     NotAllowed {
-        /// As its backend and its argument name it.
+        /// The device, as backend and argument.
         device: String,
-        /// What is.
+        /// The devices that are allowed.
         allowed: String,
     },
     /// The part of a URL that only its own backend understands is wrong.
     #[error("{source}; {advice}")]
     Url {
-        /// What is wrong, by the backend's own type.
+        /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
         /// What would be right.
         advice: &'static str,
     },
-    /// The text is right, but who would have to serve it does not: no answer, no login, no memory.
+    /// The URL is valid, but opening failed: no answer, no login, or no memory.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
-    /// The device is there, but not for this thread: its ring or its system does not allow it.
+    /// The device exists, but this thread cannot use it: its ring or the system doesn't allow it.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }

@@ -1,8 +1,10 @@
-//! Accepts connections and gives each its own thread: the front of servers whose connections each have one thread and
-//! one ring. It knows no protocol.
+//! Accepts connections and gives each its own thread: the front end of servers that use one thread and one ring per
+//! connection. It knows no protocol.
 //!
-//! The one rule: a peer costs at most one thread of a bounded number. One too many is closed and counted; if some have not
-//! settled yet, such as peers that never finish their handshake, the oldest of these goes instead. When the server ends, all sockets are shut down, and their threads have `END_TIME` to notice.
+//! The one rule: peers can never occupy more than a fixed number of threads. A connection above the limit is
+//! closed and counted; if some connections have not settled yet, such as peers that never finish their
+//! handshake, the oldest of these is closed instead. When the server ends, all sockets are shut down, and their
+//! threads have `END_TIME` to notice.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -19,17 +21,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::socket::Socket;
 
-/// How long connections have to end when their server does.
+/// Time that connections have to end when their server does.
 const END_TIME: Duration = Duration::from_secs(5);
-/// Threads that have not ended yet although their connections were closed for newer ones.
+/// Maximum threads still running after their connections were closed for newer ones.
 const CLOSED_MAX: usize = 128;
 
-/// Where connections come in.
+/// A listening socket.
 #[derive(Debug)]
 pub enum ReceptionDoor {
     /// A TCP port.
     Tcp(TcpListener),
-    /// A Unix socket; its path goes with the door.
+    /// A Unix socket; its path is removed with the door.
     Unix(UnixListener, PathBuf),
 }
 
@@ -37,15 +39,15 @@ impl ReceptionDoor {
     /// Listens on a port; port 0 picks a free one.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use or not local.
     pub fn tcp(address: SocketAddr) -> io::Result<ReceptionDoor> {
         TcpListener::bind(address).map(ReceptionDoor::Tcp)
     }
 
-    /// Listens on a path, which may not exist.
+    /// Listens on a path, which must not exist yet.
     ///
     /// # Errors
-    /// It exists, or its folder does not.
+    /// The path exists, or its directory does not.
     pub fn unix(path: PathBuf) -> io::Result<ReceptionDoor> {
         Ok(ReceptionDoor::Unix(UnixListener::bind(&path)?, path))
     }
@@ -53,7 +55,7 @@ impl ReceptionDoor {
     /// The port's address; `None` for a path.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             ReceptionDoor::Tcp(listener) => listener.local_addr().map(Some),
@@ -93,15 +95,15 @@ impl Drop for ReceptionDoor {
     }
 }
 
-/// Called with a line for people about each connection that ended badly, in that connection's thread; the default hears
-/// nothing.
+/// Called with a human-readable line for each connection that ended with an error, on that connection's thread.
+/// The default ignores them.
 #[derive(Clone, Default)]
 pub struct ReceptionListener(Option<Arc<Hear>>);
 
 type Hear = dyn Fn(&str) + Send + Sync;
 
 impl ReceptionListener {
-    /// Calls `hear`.
+    /// Calls `hear` with each line.
     pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> ReceptionListener {
         ReceptionListener(Some(Arc::new(hear)))
     }
@@ -117,18 +119,18 @@ impl fmt::Debug for ReceptionListener {
     }
 }
 
-/// How many connections came, and how they fared.
+/// Number of connections, and how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceptionCounts {
-    /// Connections that were let in.
+    /// Connections accepted.
     pub connections: u64,
-    /// Connections that were one too many: new ones, or the oldest that had not settled.
+    /// Connections closed because of the limit: new ones, or the oldest that had not settled.
     pub refused: u64,
-    /// Connections that ended badly.
+    /// Connections that ended with an error.
     pub broken: u64,
 }
 
-/// A door with somebody behind it. Dropping it ends it.
+/// A listening socket and the threads that serve it. Dropping it closes it.
 pub struct Reception {
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
@@ -140,7 +142,7 @@ struct State {
     connections_max: usize,
     serve: Box<Serve>,
     stop: AtomicBool,
-    /// The sockets of connections under way, by number: shut down at the end.
+    /// The sockets of live connections, by number; shut down when the server ends.
     live: Mutex<Vec<LiveConnection>>,
     ended: Condvar,
     connections: AtomicU64,
@@ -158,21 +160,21 @@ struct LiveConnection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It may be closed for a newer one.
+    /// May be closed for a newer connection.
     New,
     Settled,
-    /// It was closed for a newer one, and its thread has not ended yet.
+    /// Closed for a newer connection; its thread has not ended yet.
     Closed,
 }
 
-/// A connection's place, for the code that serves it.
+/// The server's handle on a connection's slot.
 pub struct Guest<'a> {
     state: &'a State,
     number: u64,
 }
 
 impl Guest<'_> {
-    /// The peer has proved that it means it: from now on it is not closed for a newer one.
+    /// Marks the connection as settled, for example after its login: it is no longer closed for newer ones.
     pub fn settle(&self) {
         let mut live = self.state.live();
         let own = live.iter_mut().find(|one| one.number == self.number);
@@ -183,11 +185,11 @@ impl Guest<'_> {
 }
 
 impl Reception {
-    /// Lets in up to `connections_max` at once; each is served by `serve` on a thread of that name. What it fails with is
-    /// counted and told.
+    /// Accepts up to `connections_max` connections at once and serves each with `serve` on a thread named `name`.
+    /// Errors that `serve` returns are counted and passed to the listener.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open<E: fmt::Display>(
         name: &'static str,
         door: ReceptionDoor,
@@ -228,7 +230,7 @@ impl Reception {
         })
     }
 
-    /// How many came so far.
+    /// The counts so far.
     pub fn counts(&self) -> ReceptionCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let State {
@@ -244,13 +246,13 @@ impl Reception {
         }
     }
 
-    /// Closes everything.
+    /// Closes the listening socket and all connections.
     pub fn close(&mut self) {
         let Some(acceptor) = self.acceptor.take() else {
             return;
         };
         self.state.stop.store(true, Ordering::Release);
-        // A full line wakes as well.
+        // If the pipe is full, the acceptor wakes anyway.
         let _ = self.wake.write(&[1]);
         let _ = acceptor.join();
         let live = self.state.live();
@@ -275,14 +277,14 @@ impl State {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for one more; closes the oldest that has not settled if that makes some.
+    /// Whether another connection fits; closes the oldest unsettled one if necessary.
     fn has_room(&self, live: &mut [LiveConnection]) -> bool {
         let closed = |one: &&LiveConnection| one.standing == Standing::Closed;
         let ending = live.iter().filter(closed).count();
         if live.len() - ending < self.connections_max {
             return true;
         }
-        // Threads of closed ones end at once; many that did not are a reason to wait.
+        // Threads of closed connections end at once; if many have not, reject new connections.
         if ending >= CLOSED_MAX {
             return false;
         }
@@ -303,19 +305,19 @@ fn accept(state: &Arc<State>, door: &ReceptionDoor, woken: &UnixStream) {
             PollFd::new(woken, PollFlags::IN),
         ];
         if poll(&mut polled, None).is_err() {
-            // EINTR, or ENOMEM in passing: look again, not at once.
+            // EINTR, or a temporary ENOMEM: retry, but not at once.
             std::thread::sleep(Duration::from_millis(10));
         }
         match door.accept() {
             Ok(socket) => admit(state, socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Gone again before it was accepted, or no descriptor to be had: not at once.
+            // The peer closed before accept, or no descriptor is available: retry, but not at once.
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Gives a connection its thread, if there is room for one more.
+/// Starts a connection's thread if there is room for it.
 fn admit(state: &Arc<State>, socket: Socket) {
     let number = state.connections.load(Ordering::Relaxed);
     let mut live = state.live();
@@ -337,7 +339,7 @@ fn admit(state: &Arc<State>, socket: Socket) {
     let spawned = std::thread::Builder::new()
         .name(format!("{} {number}", state.name))
         .spawn(move || {
-            // The place is given back also when this thread panics.
+            // The slot is also released if this thread panics.
             let _leave = Leave {
                 state: Arc::clone(&of_thread),
                 number,
@@ -345,7 +347,7 @@ fn admit(state: &Arc<State>, socket: Socket) {
             (of_thread.serve)(&of_thread, number, socket);
         });
     if spawned.is_err() {
-        // No thread to be had: the peer sees the connection close.
+        // No thread could be started: the peer sees the connection close.
         drop(Leave {
             state: Arc::clone(state),
             number,
@@ -370,7 +372,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// A Unix socket is served, one connection too many is closed, and the path goes with the door.
+    /// A Unix socket is served, a connection above the limit is closed, and the path is removed with the door.
     #[test]
     fn unix_doors() {
         let folder = tempfile::tempdir().unwrap();
@@ -412,7 +414,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Peers that say nothing keep nobody out, and those that have settled are not closed for others.
+    /// Silent peers don't lock others out, and settled connections aren't closed for new ones.
     #[test]
     fn silent_peers_make_room_the_oldest_first() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Connected sockets, TCP or of the Unix domain, and their options in devices and servers: kernel buffer sizes for each direction, and TCP_NODELAY. The iSCSI
-//! paper varies the buffer sizes (Figures 4 and 5 against 6 and 7).
+//! Connected stream sockets (TCP or Unix), and their options in devices and servers: kernel buffer sizes for
+//! each direction, TCP_NODELAY and the congestion control. The iSCSI paper varies the buffer sizes (Figures
+//! 4 and 5 against 6 and 7).
 //!
 //! The rule: the requested settings are in effect, or the difference is reported: if the kernel grants less,
 //! a note is printed with the results.
@@ -20,7 +21,7 @@ use crate::open::{OpenError, UrlOptions};
 pub enum Socket {
     /// TCP.
     Tcp(TcpStream),
-    /// A socket of the Unix domain.
+    /// A Unix domain socket.
     Unix(UnixStream),
 }
 
@@ -33,10 +34,10 @@ impl Socket {
         }
     }
 
-    /// Another handle on it.
+    /// Duplicates the handle.
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// No file descriptor is available.
     pub fn try_clone(&self) -> io::Result<Socket> {
         Ok(match self {
             Socket::Tcp(socket) => socket.try_clone()?.into(),
@@ -44,19 +45,19 @@ impl Socket {
         })
     }
 
-    /// TCP_NODELAY; a Unix socket has no delay to begin with.
+    /// Sets TCP_NODELAY. Does nothing on a Unix socket, which never delays.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_nodelay(&self, no_delay: bool) -> io::Result<()> {
         self.as_tcp()
             .map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
     }
 
-    /// Whether calls return instead of waiting.
+    /// Sets non-blocking mode.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.set_nonblocking(nonblocking),
@@ -64,10 +65,10 @@ impl Socket {
         }
     }
 
-    /// Limits of a blocking read and of a blocking write; `None`: none.
+    /// Sets the timeouts of blocking reads and writes; `None` means no timeout.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket
@@ -79,10 +80,10 @@ impl Socket {
         }
     }
 
-    /// Ends one or both directions.
+    /// Shuts down one or both directions.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.shutdown(how),
@@ -140,16 +141,16 @@ impl Write for &Socket {
     }
 }
 
-/// Options of a socket; the default leaves the kernel's own buffers, which grow as needed.
+/// Options of a socket; the default keeps the kernel's own buffers, which grow as needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Bytes of SO_SNDBUF. The kernel doubles it for its own bookkeeping.
     pub send_buffer_bytes: Option<usize>,
     /// Bytes of SO_RCVBUF.
     pub receive_buffer_bytes: Option<usize>,
-    /// TCP_NODELAY: no message waits for the acknowledgement of the one before (RFC 896).
+    /// TCP_NODELAY: small messages don't wait for the acknowledgement of the previous one (RFC 896).
     pub no_delay: bool,
-    /// TCP_CONGESTION; the kernel's default otherwise.
+    /// TCP_CONGESTION; `None` keeps the kernel's default.
     pub congestion: Option<Congestion>,
 }
 
@@ -164,14 +165,14 @@ impl Default for SocketOptions {
     }
 }
 
-/// The longest buffer that may be asked for.
+/// Largest buffer size that can be requested.
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
 impl SocketOptions {
     /// Takes `send_buffer`, `receive_buffer`, `no_delay` and `congestion` out of a URL's options.
     ///
     /// # Errors
-    /// A value is none, or the kernel does not have that congestion control.
+    /// A value is invalid, or the kernel does not have that congestion control.
     pub fn take(options: &mut UrlOptions) -> Result<SocketOptions, OpenError> {
         let mut size = |key: &str| match options.size(key)? {
             None => Ok(None),
@@ -198,10 +199,10 @@ impl SocketOptions {
         })
     }
 
-    /// Sets them on a TCP socket.
+    /// Applies the options to a TCP socket.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn apply(&self, socket: &impl AsFd) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             sockopt::set_socket_send_buffer_size(socket, bytes)?;
@@ -215,7 +216,7 @@ impl SocketOptions {
         Ok(sockopt::set_tcp_nodelay(socket, self.no_delay)?)
     }
 
-    /// Which congestion control the socket uses, and whether that was asked for; for the facts of a device.
+    /// The congestion control in use, and whether the URL requested it; for the facts of a device.
     pub fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
@@ -224,9 +225,9 @@ impl SocketOptions {
         })
     }
 
-    /// What the kernel made of them, where that is not what was asked for; for the notes of a device.
+    /// Buffer sizes that the kernel granted below the requested ones; for the notes of a device.
     pub fn complaint(&self, socket: &impl AsFd) -> Option<String> {
-        // The kernel reports twice what it was given (socket(7)).
+        // The kernel reports twice the size that was set (socket(7)).
         let granted = |asked: Option<usize>, got: io::Result<usize>| {
             let (asked, got) = (asked?, got.ok()? / 2);
             (got < asked).then_some((asked, got))

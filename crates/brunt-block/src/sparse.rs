@@ -1,5 +1,5 @@
-//! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device,
-//! which a target's sockets send from and receive into without a copy.
+//! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device, which a
+//! target's sockets send from and receive into without a copy.
 //!
 //! This file owns the unsafe mapping. The rule: no reference to the bytes is ever created, because threads
 //! share them as they share a disk.
@@ -8,30 +8,30 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The grain of the allocation map: the smallest logical block.
+/// The granularity of the allocation map: the smallest logical block.
 const GRAIN_BYTES: u64 = 512;
 const PAGE_BYTES: u64 = 4096;
-/// 8 MiB of map: a few milliseconds, so that a question about a huge LUN does not stop its connection.
+/// Covers 8 MiB of map, which takes a few milliseconds to scan: a query about a huge LUN must not stall its connection.
 const RUN_BYTES_MAX: u64 = 32 << 30;
 
-/// Whether blocks take space (SBC-3, 5.6).
+/// Whether blocks are allocated (SBC-3, 5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// They hold data.
     Mapped,
-    /// They read as zeros and take none.
+    /// They read as zeros and take no space.
     Deallocated,
 }
 
-/// A range of zeros that remembers what was written to it. All accesses are by copy; two threads
-/// that write the same bytes at once leave a mixture, as they would on a disk.
+/// Sparse memory that tracks which grains were written. All access is by copy; two threads that write the same bytes at
+/// once leave a mixture, as on a disk.
 pub struct SparseMemory {
     base: NonNull<u8>,
-    /// What there is of it, and may be used.
+    /// The usable size.
     len: AtomicU64,
-    /// What is mapped: it can grow to this.
+    /// The mapped size, up to which it can grow.
     room: u64,
-    /// A bit for each grain that holds data; itself a sparse mapping.
+    /// One bit for each grain that holds data; itself a sparse mapping.
     map: NonNull<AtomicU64>,
     map_words: usize,
 }
@@ -44,10 +44,10 @@ unsafe impl Send for SparseMemory {}
 unsafe impl Sync for SparseMemory {}
 
 impl SparseMemory {
-    /// `len` bytes of zeros that take no memory yet.
+    /// Creates `len` bytes of zeros that take no memory yet.
     ///
     /// # Errors
-    /// The system refuses so large a mapping (`vm.overcommit_memory = 2`, or the address space).
+    /// The system refuses a mapping of this size (`vm.overcommit_memory = 2`, or the address space).
     pub fn new(len: u64) -> io::Result<SparseMemory> {
         let map_words = len.div_ceil(GRAIN_BYTES).div_ceil(64) as usize;
         let base = map_anonymous(len as usize)?;
@@ -62,7 +62,8 @@ impl SparseMemory {
         })
     }
 
-    /// The same, with addresses to grow to `room` bytes where the system has so many: they cost nothing.
+    /// Like [`SparseMemory::new`], with address space to grow to `room` bytes if the system allows that much. Unused
+    /// address space costs nothing.
     ///
     /// # Errors
     /// As for [`SparseMemory::new`].
@@ -81,20 +82,20 @@ impl SparseMemory {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The size to which it can grow.
+    /// The size up to which it can grow.
     pub fn room(&self) -> u64 {
         self.room
     }
 
-    /// Whether it has no bytes at all.
+    /// Whether its size is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes it longer, by zeros, or shorter: what was behind the end is forgotten.
+    /// Changes the size: growing adds zeros, and shrinking discards the data past the end.
     ///
     /// # Errors
-    /// There is no room.
+    /// `len` exceeds the room.
     pub fn resize(&self, len: u64) -> io::Result<()> {
         if len > self.room {
             let most = brunt_core::units::format_size(self.room);
@@ -109,10 +110,10 @@ impl SparseMemory {
         Ok(())
     }
 
-    /// Copies `out.len()` bytes from `offset` on.
+    /// Copies `out.len()` bytes starting at `offset` into `out`.
     ///
     /// # Panics
-    /// Outside the range: whoever calls has checked it.
+    /// If the range is out of bounds: the caller must check it.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.ptr(offset, out.len() as u64);
         // SAFETY: `ptr` checked the range; `out` is ours and does not overlap the mapping.
@@ -122,7 +123,7 @@ impl SparseMemory {
     /// Copies `data` to `offset`.
     ///
     /// # Panics
-    /// Outside the range.
+    /// If the range is out of bounds.
     pub fn write(&self, offset: u64, data: &[u8]) {
         let to = self.ptr(offset, data.len() as u64);
         // SAFETY: `ptr` checked the range; `data` is a Rust slice and so not part of the mapping.
@@ -130,19 +131,19 @@ impl SparseMemory {
         self.mark(offset, data.len() as u64);
     }
 
-    /// Zeros that count as written.
+    /// Writes zeros that count as written.
     ///
     /// # Panics
-    /// Outside the range.
+    /// If the range is out of bounds.
     pub fn write_zeroes(&self, offset: u64, len: u64) {
         self.clear(offset, len);
         self.mark(offset, len);
     }
 
-    /// Forgets a range: zeros that take no memory. Grains that are only partly inside keep their place.
+    /// Deallocates a range: it reads as zeros and takes no memory. Grains only partly inside stay allocated.
     ///
     /// # Panics
-    /// Outside the range.
+    /// If the range is out of bounds.
     pub fn unmap(&self, offset: u64, len: u64) {
         self.clear(offset, len);
         let first = offset.div_ceil(GRAIN_BYTES);
@@ -154,8 +155,8 @@ impl SparseMemory {
         });
     }
 
-    /// The state at `offset` and for how many bytes it holds from there, at least: a run is
-    /// followed for 32 GiB and no further.
+    /// The state at `offset`, and the minimum number of bytes for which it holds from there: a run is
+    /// followed for at most 32 GiB.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
         let grains = (self.len() / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
@@ -166,7 +167,7 @@ impl SparseMemory {
         let uniform = if state == 1 { u64::MAX } else { 0 };
         let mut end = first + 1;
         while end < grains {
-            // A word at a time where it is all of one kind.
+            // Compare whole words where all bits are equal.
             if end.is_multiple_of(64)
                 && end + 64 <= grains
                 && self.word((end / 64) as usize).load(Ordering::Relaxed) == uniform
@@ -189,7 +190,7 @@ impl SparseMemory {
         )
     }
 
-    /// Says that the range was written by the kernel, for a socket.
+    /// Marks a range as written after the kernel wrote it for a socket.
     pub fn mark(&self, offset: u64, len: u64) {
         if len == 0 {
             return;
@@ -205,13 +206,13 @@ impl SparseMemory {
         );
     }
 
-    /// Where the kernel may read or write `len` bytes for a socket.
+    /// The address from which the kernel may read or write `len` bytes for a socket.
     ///
     /// # Panics
-    /// Outside the range.
+    /// If the range is out of bounds.
     pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
-            // Not the length: it may shrink while a request is under way.
+            // Not the length: it may shrink while a request is outstanding.
             offset.checked_add(len).is_some_and(|end| end <= self.room),
             "{len} bytes at {offset} lie outside {} bytes",
             self.room
@@ -224,7 +225,7 @@ impl SparseMemory {
         let start = self.ptr(offset, len);
         let first_page = offset.next_multiple_of(PAGE_BYTES);
         let end_page = (offset + len) / PAGE_BYTES * PAGE_BYTES;
-        // Below this many bytes writing zeros is cheaper than giving pages back and faulting them in.
+        // Below this size, writing zeros is cheaper than returning pages and faulting them in again.
         const RELEASE_BYTES_MIN: u64 = 64 << 10;
         if end_page <= first_page || end_page - first_page < RELEASE_BYTES_MIN {
             if self.mapped_anywhere(offset, len) {
@@ -263,7 +264,7 @@ impl SparseMemory {
         any
     }
 
-    /// Calls `f` with each word of the map that covers grains `first..end` and the mask of its bits.
+    /// Calls `f` with each word of the map that covers grains `first..end`, and the mask of their bits in it.
     fn for_words(&self, first: u64, end: u64, mut f: impl FnMut(&AtomicU64, u64)) {
         let mut grain = first;
         while grain < end {
@@ -325,7 +326,7 @@ fn unmap_anonymous(base: NonNull<u8>, len: usize) {
 mod tests {
     use super::*;
 
-    /// A LUN far larger than the machine costs nothing until it is touched.
+    /// A LUN far larger than the machine's memory costs nothing until it is written.
     #[test]
     fn larger_than_memory() {
         let memory = SparseMemory::new(16 << 40).unwrap();
@@ -343,7 +344,7 @@ mod tests {
         );
     }
 
-    /// What was cut off reads as zeros when it comes back, and nothing grows beyond its room.
+    /// Truncated data reads as zeros after growing again, and nothing grows beyond its room.
     #[test]
     fn resizing() {
         let memory = SparseMemory::with_room(1 << 20, 4 << 20).unwrap();

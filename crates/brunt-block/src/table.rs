@@ -1,5 +1,5 @@
-//! The tables of backends and layers, and the device URLs that users write. A new backend or layer is one
-//! file with its entry, and one line here.
+//! The tables of backends and layers, and the device URLs that users write. A new backend or layer is one file with its
+//! entry, plus one line here.
 //!
 //! ```text
 //! null:1GiB                                 a backend and its argument
@@ -9,8 +9,8 @@
 //! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
 //! ```
 //!
-//! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on the
-//! backend; the first is closest to it, and they can be repeated. Errors say what would be right.
+//! Options follow the last `?` as `key=value`, joined by `&`. An option that names a layer stacks it on the backend;
+//! the first one is closest to the backend, and layers can be repeated. Errors say what would be right.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub use crate::open::{
 };
 use crate::{Backend, DeviceInfo};
 
-/// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
+/// All backends of this crate. Higher crates add others through [`open_url_with`].
 pub static BACKENDS: &[BackendEntry] = &[
     null::ENTRY,
     memory::ENTRY,
@@ -44,13 +44,13 @@ pub static LAYERS: &[LayerEntry] = &[
     crate::layers::budget::ENTRY,
 ];
 
-/// All that can be opened and stacked, for a command's help; `more` as for [`open_url_with`].
+/// Lists all backends and layers for a command's help; `more` as for [`open_url_with`].
 pub fn help(more: &[BackendEntry]) -> String {
     let mut text = String::from("Devices (options follow ? as key=value, joined by &):");
     let mut listed: &[(&str, &str)] = &[];
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
-        // Kinds that share their options stand together, and the first has the list.
+        // Backends that share their options are adjacent; only the first lists them.
         let options = if std::ptr::eq(entry.options, listed) {
             &[]
         } else {
@@ -71,7 +71,7 @@ pub fn help(more: &[BackendEntry]) -> String {
     text
 }
 
-/// Opens what a URL names.
+/// Opens the device that a URL names.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -79,8 +79,8 @@ pub fn open_url(text: &str) -> Opened {
     open_url_with(text, &[], false)
 }
 
-/// Opens what a URL names, with backends that other crates add (an initiator), and read-only when
-/// the caller has nothing to write: a mounted disk may be read then.
+/// Opens the device that a URL names, with backends from other crates (an initiator, for example). With `read_only` the
+/// device is opened for reading only, which is allowed even for a mounted disk.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -88,7 +88,8 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
     open::open_within(text, &tables(more), read_only, 0)
 }
 
-/// The same for somebody else: nothing is opened, not even a device within another, that `permit` does not allow.
+/// Like [`open_url_with`], on behalf of a client: `permit` must allow every device that is
+/// opened, nested ones included.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -109,8 +110,8 @@ pub fn open_url_permitted(
     )
 }
 
-/// What can be said of a URL without opening what it names or asking anybody: mistakes in its text, and the size of
-/// its device where that is known. What is not known yet is taken to be as good as it may be.
+/// Checks a URL without opening its device or contacting a server: reports mistakes in its text, and returns the
+/// device's size if it is known. Properties that aren't known yet have their most favourable values.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -127,7 +128,7 @@ pub fn foresee_url_with(
     let Some(known) = (entry.foresee)(argument, &mut options)? else {
         return Ok(None);
     };
-    // Layers look at sizes and blocks only, so any device of these will do to find out whether they fit.
+    // Layers check only sizes and blocks, so a null device of that size and block shows whether they fit.
     let mut stand_in: Arc<dyn Backend> =
         Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
     for (layer, value) in layers {
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A device within another is asked about like any other, however it is written.
+    /// A nested device needs permission like any other, however it is written.
     #[test]
     fn what_is_not_allowed_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
@@ -206,7 +207,7 @@ mod tests {
         );
     }
 
-    /// Every line of the help can be used.
+    /// Every example in the help works.
     #[test]
     fn tables_are_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The help leaves nothing out.
+    /// The help lists everything.
     #[test]
     fn help_is_whole() {
         let text = help(&[]);
@@ -282,7 +283,7 @@ mod tests {
         assert!(text.contains("spare=[URL]") && text.contains("reservation-conflict"));
     }
 
-    /// A mistake is answered with what would be right.
+    /// Errors say what would be right.
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {
@@ -350,7 +351,7 @@ mod tests {
         assert!(matches!(missing, OpenError::Os { .. }), "{missing}");
     }
 
-    /// Blocks and sizes are what was asked for.
+    /// Blocks and sizes are as requested.
     #[test]
     fn options_arrive() {
         let info = |url| open_url(url).unwrap().info().clone();

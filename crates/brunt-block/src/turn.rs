@@ -1,11 +1,10 @@
-//! The loop of a thread that owns a device: submit due requests, enter the ring once, collect completions.
-//! For code that drives one device and has nothing else to do. Three owners have their own loop: the load
-//! engine's worker, whose clock and waiting are a trait that tests simulate; the rebuild of an array, which
-//! waits once for several devices on one ring; and a target's connection, which waits for its socket and its
-//! devices together.
+//! The loop of a thread that owns a device: submit due requests, enter the ring once, collect completions. For code
+//! that drives one device and nothing else. Three callers have their own loop: the load engine's worker, whose clock
+//! and waiting are a trait that tests simulate; an array's rebuild, which waits for several devices on one ring; and a
+//! target's connection, which waits for its socket and its devices together.
 //!
-//! The rule: each submitted request completes exactly once. Builds with assertions check this for every
-//! device here.
+//! The rule: each submitted request completes exactly once. Builds with assertions check this for
+//! every device driven here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,11 +14,11 @@ use brunt_core::Nanos;
 use crate::device::{Completion, Device, Request};
 use crate::ring::Ring;
 
-/// One turn: hands `batch` to the device, as much as it takes, waits until something happens, and appends
-/// what completed to `done`.
+/// One turn: submits as much of `batch` as the device takes, waits until something happens, and appends
+/// the completions to `done`.
 ///
 /// # Errors
-/// The ring's.
+/// The ring's error.
 #[inline]
 pub fn turn(
     ring: &Ring,
@@ -30,10 +29,10 @@ pub fn turn(
     turn_until(ring, device, batch, done, Nanos::MAX)
 }
 
-/// As [`turn`], and waits no longer than until `until`.
+/// Like [`turn`], but waits no longer than until `until`.
 ///
 /// # Errors
-/// The ring's.
+/// The ring's error.
 #[inline]
 pub fn turn_until(
     ring: &Ring,
@@ -61,13 +60,13 @@ pub fn turn_until(
     Ok(())
 }
 
-/// Runs one request to its end, on a device that has no other.
+/// Runs one request to completion on a device with no other requests outstanding.
 ///
 /// # Errors
-/// The ring's; the request's own are in its completion.
+/// The ring's error; the request's own is in its completion.
 ///
 /// # Panics
-/// When the device has requests under way, or takes none.
+/// The device has requests outstanding, or doesn't accept this one.
 pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result<Completion> {
     assert_eq!(
         device.outstanding(),

@@ -1,13 +1,13 @@
 //! A file or block device on the thread's ring: O_DIRECT where available, registered buffers and file, fully
 //! asynchronous, no allocation per request. Used by targets and loads. This file owns the unsafe submissions.
 //!
-//! Durability of a completed write: by default it is in the device's cache (in the page cache without O_DIRECT), as
-//! with fio, until a `Flush`, which covers every write completed before the flush was submitted, unless it was sent with
-//! `force_unit_access`. With `write_back=no` it is on stable storage (RWF_DSYNC), and so are zeros and holes.
-//! Completed writes survive the death of the process.
+//! Durability of a completed write: by default it is in the device's cache (without O_DIRECT, in the page cache), as
+//! with fio. A `Flush` makes every write completed before its submission stable; `force_unit_access` does so for a
+//! single write. With `write_back=no` every write is on stable storage (RWF_DSYNC), and so are zeros and holes.
+//! Completed writes survive a crash of the process.
 //!
-//! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that
-//! goes away waits for the kernel, or leaks what the kernel may still write to.
+//! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that is dropped waits for
+//! the kernel, or leaks the memory that the kernel may still write to.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -27,12 +27,12 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring,
 };
 
-/// One write of zeros where the file system has no operation for it.
+/// Size of one write of zeros where the file system has no operation for it.
 const ZEROS_BYTES: usize = 256 << 10;
-/// A request that was interrupted or refused for the moment (EINTR, EAGAIN) is sent again so often.
+/// Maximum retries of a request that was interrupted or temporarily refused (EINTR, EAGAIN).
 const RETRIES_MAX: u32 = 10_000;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "file",
     help: "a file or block device, opened with O_DIRECT",
@@ -80,31 +80,31 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: |path, options| medium::foresee(Path::new(path), &FileOptions::take(options)?),
 };
 
-/// How to open it; see [`ENTRY`] for what each means.
+/// Options for opening a file; [`ENTRY`] explains each.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Logical block in bytes; `None`: the smallest that it takes.
+    /// Logical block size in bytes; `None`: the smallest that works.
     pub block_bytes: Option<u32>,
-    /// Below the page cache where possible.
+    /// Bypass the page cache where possible.
     pub direct: bool,
     /// Completed writes are stable only after a flush; otherwise as soon as they complete.
     pub write_back: bool,
-    /// How long a file to make.
+    /// Size of a new file.
     pub size_bytes: Option<u64>,
-    /// Make the file.
+    /// Create the file.
     pub create: bool,
-    /// Make a file, where there is none, that has a name while it is opened only.
+    /// Create a new file and remove its name as soon as it is open.
     pub temporary: bool,
-    /// Write what is made of it once, before it is used.
+    /// Write all of a new file once before it is used.
     pub lay_out: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// Open it for writing even when it is mounted, locked or otherwise held.
+    /// Open it for writing even if it is mounted, locked or otherwise in use.
     pub force: bool,
 }
 
 impl FileOptions {
-    /// What a URL says.
+    /// Reads the options of a URL.
     fn take(options: &mut UrlOptions) -> Result<FileOptions, OpenError> {
         Ok(FileOptions {
             block_bytes: options.block()?,
@@ -136,7 +136,7 @@ impl Default for FileOptions {
     }
 }
 
-/// The backend.
+/// A file or block device; see the module.
 pub struct FileBackend {
     shared: Arc<Shared>,
 }
@@ -145,15 +145,15 @@ struct Shared {
     info: DeviceInfo,
     path: PathBuf,
     medium: Medium,
-    /// Whole blocks, when it was last looked at.
+    /// Size in whole blocks when last checked.
     size_bytes: AtomicU64,
     write_through: bool,
-    /// The file system said that it has no such operation: do not ask again.
+    /// The file system doesn't support the operation: don't try it again.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
 }
 
-/// Where a completed write is, in words; none where nothing is written.
+/// A note on where a completed write is; `None` if the medium is read-only.
 fn written(medium: &Medium, options: &FileOptions) -> Option<String> {
     let place = match (options.write_back, medium.direct) {
         _ if medium.read_only => return None,
@@ -165,10 +165,10 @@ fn written(medium: &Medium, options: &FileOptions) -> Option<String> {
 }
 
 impl FileBackend {
-    /// Opens it.
+    /// Opens a file or block device.
     ///
     /// # Errors
-    /// It is not there, may not be opened, is in use, or does not fit the options.
+    /// It doesn't exist, may not be opened, is in use, or doesn't fit the options.
     pub fn open(path: &Path, options: &FileOptions) -> Result<FileBackend, OpenError> {
         let medium = medium::open(path, options)?;
         let info = DeviceInfo {
@@ -197,12 +197,12 @@ impl FileBackend {
         })
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Whether it is a block device, and not a file.
+    /// Whether it is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.shared.medium.block_device
     }
@@ -214,7 +214,7 @@ impl Backend for FileBackend {
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
-        // A polled ring asks the device's driver for completions; only O_DIRECT transfers have them.
+        // A polled ring asks the device's driver for completions, which works only for O_DIRECT transfers.
         if ring.config().iopoll && !self.shared.medium.direct {
             return Err(DeviceError::Unsupported.into());
         }
@@ -239,7 +239,7 @@ impl Backend for FileBackend {
         }))
     }
 
-    /// Holes read as zeros; what a disk gives back for discarded blocks is its own affair.
+    /// Holes read as zeros; a disk may return anything for discarded blocks.
     fn unmap_reads_zeros(&self) -> bool {
         !self.shared.medium.block_device && !self.shared.no_punch.load(Ordering::Relaxed)
     }
@@ -248,7 +248,7 @@ impl Backend for FileBackend {
         self.shared.medium.storage.clone()
     }
 
-    /// Follows the file's holes; knows nothing about block devices.
+    /// Follows the file's holes; `None` for block devices.
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         let info = &self.shared.info;
         let size_bytes = self.shared.size_bytes.load(Ordering::Relaxed);
@@ -257,12 +257,11 @@ impl Backend for FileBackend {
         }
         let fd = self.shared.medium.file.as_raw_fd();
         let seek = |whence| {
-            // SAFETY: numbers and an open descriptor; requests carry their offsets and do not use
-            // the file's.
+            // SAFETY: numbers and an open descriptor; requests carry their offsets and do not use the file's.
             let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
             match at {
                 0.. => Some(at as u64),
-                // Behind the last data.
+                // Past the last data.
                 _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
                     Some(size_bytes)
                 }
@@ -292,7 +291,7 @@ impl Backend for FileBackend {
                     deleted,
                 }
             }
-            // The file system no longer knows it (ESTALE), or the disk was pulled.
+            // The file system no longer knows the file (ESTALE), or the disk was removed.
             Err(_) => MediumLook {
                 size_bytes: shared.size_bytes.load(Ordering::Relaxed),
                 deleted: true,
@@ -307,7 +306,7 @@ impl Backend for FileBackend {
     }
 }
 
-/// The operation that the kernel has for a slot now.
+/// The kernel operation that is outstanding for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Transfer,
@@ -320,7 +319,7 @@ enum Stage {
 struct Slot {
     request: Request,
     stage: Stage,
-    /// Bytes that are done.
+    /// Bytes done.
     at: u64,
     retries: u32,
 }
@@ -347,15 +346,15 @@ impl Slot {
 struct FileDevice {
     port: Port,
     file: RingFile,
-    /// On a ring with `iopoll`.
+    /// Whether the ring uses `iopoll`.
     polled: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Swapped with the port's queue: completions come in batches.
+    /// Swapped with the port's queue, because completions come in batches.
     arrived: VecDeque<RingCompletion>,
-    /// Requests that ended without the kernel.
+    /// Requests completed without the kernel.
     ready: Vec<Completion>,
-    /// What is written where there is no operation for zeros; made when first needed.
+    /// Written where no operation for zeros exists; allocated on first use.
     zeros: Buf,
     shared: Arc<Shared>,
 }
@@ -433,7 +432,7 @@ impl Device for FileDevice {
 }
 
 impl FileDevice {
-    /// What a request starts with; `None` when there is nothing to do.
+    /// The first operation of a request; `None` if there is nothing to do.
     fn first_stage(&self, request: &Request) -> Result<Option<Stage>, DeviceError> {
         in_size(
             &self.shared.info,
@@ -443,7 +442,7 @@ impl FileDevice {
         if request.len == 0 && request.op != Op::Flush {
             return Ok(None);
         }
-        // The kernel's polled rings take transfers only.
+        // Polled rings accept only transfers.
         if self.polled && !matches!(request.op, Op::Read | Op::Write) {
             return Err(DeviceError::Unsupported);
         }
@@ -463,7 +462,7 @@ impl FileDevice {
         }
     }
 
-    /// Queues the slot's operation, from where it stands.
+    /// Queues the slot's operation for the remaining bytes.
     fn push(&mut self, index: u32) {
         let write_through = self.shared.write_through;
         let slot = &mut self.slots[index as usize];
@@ -528,14 +527,14 @@ impl FileDevice {
             }
             Stage::Sync => Call::Sync { file },
         };
-        // SAFETY: the call points to the slot's buffer, which stays in the slot until the completion
-        // is taken in `poll`, or to `zeros`, which stays until the device goes; `drop` waits for the
-        // kernel or leaks both. The file is held by `shared`.
+        // SAFETY: the call points to the slot's buffer, which stays in the slot until the completion is taken in
+        // `poll`, or to `zeros`, which stays until the device is dropped; `drop` waits for the kernel or leaks both.
+        // The file is held by `shared`.
         unsafe { self.port.push(call, u64::from(index)) };
     }
 
-    /// The kernel ended a slot's operation. Its result when the request is done, `None` when more of
-    /// it was queued.
+    /// Handles the completion of a slot's operation. Returns the request's result if it is done, or `None` if another
+    /// operation was queued for it.
     fn advance(&mut self, index: u32, result: i32) -> Option<Result<(), DeviceError>> {
         let slot = &mut self.slots[index as usize];
         let request = &slot.request;
@@ -563,14 +562,14 @@ impl FileDevice {
         match slot.stage {
             Stage::Transfer | Stage::WriteZeros => {
                 if result == 0 {
-                    // The file was cut behind our back, or the device shrank.
+                    // The file was truncated by another program, or the device shrank.
                     return Some(Err(DeviceError::Os(libc::EIO)));
                 }
                 slot.at += result as u64;
                 if slot.at >= request.len {
                     return Some(Ok(()));
                 }
-                // O_DIRECT goes on only at a block's start; what was done of the block is done again.
+                // O_DIRECT can continue only at the start of a block, so a partly done block is repeated.
                 let block = u64::from(self.shared.info.block_bytes);
                 if !slot.at.is_multiple_of(block) {
                     slot.at -= slot.at % block;
@@ -596,10 +595,10 @@ impl FileDevice {
 impl Drop for FileDevice {
     fn drop(&mut self) {
         if !self.port.wait_idle() {
-            // A disk that does not answer: memory that it may still write to is not freed.
+            // The disk doesn't answer: memory that it may still write to must not be freed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.zeros));
-            // A thread that has yet to make its call must not find another file under this one's number.
+            // A helper thread that has yet to make its call must not find another file under this descriptor.
             std::mem::forget(Arc::clone(&self.shared));
         }
         self.port.ring().remove_file(self.file);
@@ -620,7 +619,7 @@ mod tests {
         FileBackend::open(path, &options).unwrap()
     }
 
-    /// A file that cannot be filled says so before it fails.
+    /// A sparse file that its file system can't hold is noted before writes fail.
     #[test]
     fn a_sparse_file_without_room_is_noted() {
         let scratch = tempfile::tempdir().unwrap();
@@ -637,7 +636,7 @@ mod tests {
         assert!(note(8 << 40));
     }
 
-    /// Files keep what they had, and mistakes are told apart.
+    /// Existing files keep their content, and each mistake has its own message.
     #[test]
     fn opening() {
         let scratch = tempfile::tempdir().unwrap();
@@ -743,8 +742,8 @@ mod tests {
         assert!(folder.to_string().contains("neither a file"), "{folder}");
     }
 
-    /// What is laid out is on the disk before the first request, and only what was added; what is not is said to be a
-    /// hole.
+    /// Laid-out data is on the disk before the first request, and only added data is written;
+    /// without it, holes are noted.
     #[test]
     fn laid_out_files_have_no_holes() {
         let scratch = tempfile::tempdir().unwrap();
@@ -806,7 +805,7 @@ mod tests {
         );
     }
 
-    /// A file that is cut while it is open gives errors, not old content or a hang.
+    /// A file truncated while it is open causes errors, not old content or a hang.
     #[test]
     fn cut_behind_our_back() {
         let scratch = tempfile::tempdir().unwrap();
@@ -890,7 +889,7 @@ mod tests {
         assert!(!temporary.look().deleted, "it never was to have a name");
     }
 
-    /// GET LBA STATUS sees holes as the file system does.
+    /// GET LBA STATUS reports the holes of the file system.
     #[test]
     fn holes_are_seen() {
         use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
-//! Who else has a file or block device, and the locks that keep two writers apart. Called by [`super::medium`] when it
-//! opens something for writing.
+//! Finds out which process uses a file or block device, and takes the locks that keep two writers apart. Called by
+//! [`super::medium`] when it opens something for writing.
 //!
-//! The rule: what one program writes with Brunt no other Brunt writes at the same time, unless `force=yes` says so. The kernel
-//! sees to that for disks (`O_EXCL`); files get a lock.
+//! The rule: only one Brunt process at a time writes to a file or device, unless `force=yes`. For disks the kernel
+//! ensures this (`O_EXCL`); files are locked.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -15,19 +15,19 @@ use brunt_core::FileLock;
 use crate::StorageId;
 use crate::open::OpenError;
 
-/// How long a lock is waited for that a process holds.
+/// How long to wait for a lock held by a process.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// The same where no process has the file open: the kernel gives back the locks of one that was killed when its ring is gone,
-/// which takes seconds on a busy machine.
+/// How long to wait if no process has the file open: the kernel releases a killed process's locks only when its ring is
+/// gone, which takes seconds on a busy machine.
 const ORPHAN_WAIT: Duration = Duration::from_secs(15);
-/// Between two attempts.
+/// Pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// See [`share_files`].
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process locks no files: it works for a controller, whose run may have workers of other hosts on the
-/// same file.
+/// From now on this process locks no files: it works for a controller, whose run may have workers on other
+/// hosts that use the same file.
 pub fn share_files() {
     SHARED.store(true, Ordering::Relaxed);
 }
@@ -37,10 +37,10 @@ pub(super) fn are_files_shared() -> bool {
     SHARED.load(Ordering::Relaxed)
 }
 
-/// Locks a file for its only writer; `None` where the file system has no locks, with a note.
+/// Locks a file for a single writer; returns `None` and adds a note if the file system has no locks.
 ///
 /// # Errors
-/// Somebody else writes it: with Brunt, or through a loop device that is in use.
+/// Another writer has the file: a Brunt process, or the user of a loop device attached to it.
 pub(super) fn lock(
     file: &File,
     path: &Path,
@@ -89,7 +89,7 @@ pub(super) fn lock(
     }
 }
 
-/// Who has a block device, in words: the mount point where there is one.
+/// What uses a block device, as text: its mount point if it is mounted.
 pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
     let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -104,7 +104,7 @@ pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
         return format!("mounted on {point}");
     }
     let folder = PathBuf::from(format!("/sys/dev/block/{number}"));
-    // A partition is a folder of its disk, with its number in the file `dev`.
+    // A partition is a directory within its disk's, with its device number in the file `dev`.
     for part in entries(&folder) {
         let number = fs::read_to_string(part.join("dev")).unwrap_or_default();
         if let Some(point) = mounted(number.trim()) {
@@ -120,7 +120,7 @@ pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
         .unwrap_or_else(|| "swapped to, part of a volume, or held by another program".to_string())
 }
 
-/// Where the data of an open file or block device is.
+/// The location of an open file's or block device's data.
 pub(super) fn storage(metadata: &Metadata) -> Vec<StorageId> {
     if !metadata.file_type().is_block_device() {
         return vec![file_id(metadata)];
@@ -164,14 +164,14 @@ fn disk_folder(rdev: u64) -> PathBuf {
     ))
 }
 
-/// The device number in a folder of sysfs.
+/// The device number in a directory of sysfs.
 fn disk_number(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The loop device that a file is attached to.
+/// The loop device to which a file is attached.
 fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
     let own = file_id(metadata);
     let attached = |device: &PathBuf| {
@@ -186,7 +186,7 @@ fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name(&device)))
 }
 
-/// Who uses a loop device: the kernel lets nobody have it exclusively then.
+/// What uses a loop device; if anything does, opening it exclusively fails.
 fn user_of_loop(device: &Path) -> Option<String> {
     let opened = fs::OpenOptions::new()
         .read(true)
@@ -204,7 +204,7 @@ fn user_of_loop(device: &Path) -> Option<String> {
     ))
 }
 
-/// A process that has the same file or disk open for writing, in words.
+/// A process that has the same file or disk open for writing, as text.
 fn writer(metadata: &Metadata) -> Option<String> {
     let disk = metadata.file_type().is_block_device();
     let same = |other: &Metadata| match disk {
@@ -229,7 +229,7 @@ fn writer(metadata: &Metadata) -> Option<String> {
             own_handles += 1;
         }
     }
-    // One of them is the one that asks, if it got so far.
+    // For a file, one of the handles belongs to the caller itself.
     let asking = usize::from(!disk);
     (own_handles > asking).then(|| {
         "opened for writing by this brunt already: two targets or devices name the same storage"
@@ -237,7 +237,7 @@ fn writer(metadata: &Metadata) -> Option<String> {
     })
 }
 
-/// Whether an open file is open for writing, by its entry in `fdinfo` (proc(5): the flags are octal).
+/// Whether a file is open for writing, according to its entry in `fdinfo` (proc(5): the flags are octal).
 fn writable(info: &Path) -> bool {
     let text = fs::read_to_string(info).unwrap_or_default();
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// By whatever name, one writer at a time; readers, and whoever insists, come in.
+    /// A file has one writer at a time, under any of its names; readers and `force` are admitted.
     #[test]
     fn a_file_has_one_writer() {
         let folder = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ mod tests {
         open(&link).unwrap();
     }
 
-    /// A lock of another process is waited for: it may be one that ends just now.
+    /// Another process's lock is waited for, because that process may be about to end.
     #[test]
     fn another_process_is_named_or_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,7 +322,7 @@ mod tests {
             by.starts_with("written by ") && by.contains("(process "),
             "{by}"
         );
-        // `flock` waits for what it started, and has the lock until then.
+        // `flock` waits for its child and holds the lock until then.
         let sleeper = Command::new("pkill")
             .args(["-P", &long.id().to_string()])
             .status();
@@ -342,7 +342,7 @@ mod tests {
         assert!(!whole.overlaps(&StorageId::Remote("8".to_string())));
     }
 
-    /// A loop device over a file, as root; `None` where there is none.
+    /// A loop device over a file, as root; `None` if none can be created.
     fn attach(path: &Path, options: &[&str]) -> Option<PathBuf> {
         let made = Command::new("losetup")
             .args(["-f", "--show"])
@@ -363,7 +363,7 @@ mod tests {
         let _ = Command::new("losetup").arg("-d").arg(device).status();
     }
 
-    /// What is mounted from a file through a loop device is in use as much as a mounted disk, and is the same storage.
+    /// A file whose loop device is mounted is in use like a mounted disk, and is the same storage.
     #[test]
     fn a_file_behind_a_loop_device_in_use_is_not_written() {
         let folder = tempfile::tempdir().unwrap();

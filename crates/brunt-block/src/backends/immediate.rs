@@ -7,10 +7,10 @@ use brunt_core::Nanos;
 use super::in_size;
 use crate::{Completion, Device, DeviceInfo, Request};
 
-/// Serves requests that lie in the device with a function; the others complete with an error.
+/// Serves requests within the device with a function; others complete with an error.
 pub(super) struct Immediate<S, F> {
     info: DeviceInfo,
-    /// In bytes, now.
+    /// The current size in bytes.
     size: S,
     serve: F,
     done: Vec<Completion>,

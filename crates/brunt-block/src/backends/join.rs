@@ -1,12 +1,12 @@
-//! `join:…`: several devices one behind the other, as one. A replay drives several targets through it, so that one worker
-//! keeps the order of their requests.
+//! `join:…`: several devices concatenated into one. A replay uses it to drive several targets, so that one worker keeps
+//! the order of their requests.
 //!
 //! ```text
 //! join:[disk0.img],[disk1.img?delay=const:100us]
 //! ```
 //!
-//! The rule: requests reach the devices in the order in which they were submitted. If one of them takes no more, those
-//! behind it wait too, whatever device they are for. A flush without a range is for all of them.
+//! The rule: requests reach the devices in the order of submission. If a device accepts no more, all later requests
+//! wait too, whatever device they are for. A flush without a range goes to all devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Handles, Health, Op, Request, Ring,
 };
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "join",
     help: "devices one behind the other, as one: [URL],[URL]",
     example: "join:[memory:1MiB],[memory:1MiB]",
     options: &[],
     open,
-    // Its members would have to be opened.
+    // Not known without opening the members.
     foresee: |_, _| Ok(None),
 };
 
@@ -53,13 +53,13 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
     Ok(Arc::new(joined))
 }
 
-/// Why devices cannot be driven as one.
+/// Why devices cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// There are none.
+    /// There are no devices.
     #[error("no device was named; a join needs at least one, such as join:[disk0.img],[disk1.img]")]
     Empty,
-    /// The largest block is no multiple of another device's.
+    /// The largest block size is not a multiple of another device's.
     #[error(
         "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is no multiple of that: one worker \
          cannot address both; use devices with the same block size"
@@ -67,48 +67,48 @@ pub enum JoinError {
     Blocks {
         /// The device with the largest blocks.
         device: String,
-        /// Bytes of its blocks.
+        /// Its block size in bytes.
         bytes: u32,
-        /// The one that does not go with it.
+        /// The device that doesn't fit.
         other: String,
-        /// Bytes of its blocks.
+        /// Its block size in bytes.
         other_bytes: u32,
     },
-    /// A device holds less than one block of another.
+    /// A device is smaller than one block of another.
     #[error(
         "{device} has {size}, less than one block of {other} ({bytes} bytes); use a larger device"
     )]
     TooSmall {
-        /// The small one.
+        /// The small device.
         device: String,
-        /// All of it.
+        /// Its size.
         size: Size,
         /// The device with the largest blocks.
         other: String,
-        /// Bytes of its blocks.
+        /// Its block size in bytes.
         bytes: u32,
     },
-    /// No 64-bit number addresses the last byte.
+    /// The total size exceeds 64 bits.
     #[error(
         "up to {device}, the devices have more than 2^64 bytes together; use fewer or smaller ones"
     )]
     TooLarge {
-        /// The first one that is too much.
+        /// The first device that exceeds the limit.
         device: String,
     },
 }
 
-/// See the module.
+/// Several devices concatenated into one; see the module.
 pub struct JoinedBackend {
     members: Vec<Arc<dyn Backend>>,
-    /// Where each member ends.
+    /// The end offset of each member.
     ends: Vec<u64>,
     info: DeviceInfo,
 }
 
 impl JoinedBackend {
-    /// Joins devices in this order. What is less than a block of the largest size is left out at their ends. They are
-    /// read-only together if one of them is.
+    /// Joins devices in this order, with the largest block size. A partial block at a device's end is left out. The
+    /// result is read-only if one of the devices is.
     ///
     /// # Errors
     /// See [`JoinedBackend::check`].
@@ -116,8 +116,8 @@ impl JoinedBackend {
         JoinedBackend::written_at(members, |_| true)
     }
 
-    /// The same for whoever writes only to some of them, by their numbers: whether one that is only read is read-only does
-    /// not matter.
+    /// Like [`JoinedBackend::new`], for callers that write only to some of the members, selected by index: other
+    /// members may be read-only.
     ///
     /// # Errors
     /// See [`JoinedBackend::check`].
@@ -169,10 +169,10 @@ impl JoinedBackend {
         })
     }
 
-    /// Whether such devices can be joined: bytes of their blocks then, and where each of them ends.
+    /// Checks whether such devices can be joined; returns the common block size in bytes and each device's end offset.
     ///
     /// # Errors
-    /// There are none, or the blocks of one do not go with those of another.
+    /// There are no devices, or they don't fit together.
     pub fn check(infos: &[&DeviceInfo]) -> Result<(u32, Vec<u64>), JoinError> {
         let largest = infos
             .iter()
@@ -209,7 +209,7 @@ impl JoinedBackend {
         Ok((bytes, ends))
     }
 
-    /// Where each member begins and ends.
+    /// The range of each member.
     pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts
@@ -270,10 +270,10 @@ struct Member {
     end: u64,
 }
 
-/// A flush of several members.
+/// A flush sent to several members.
 struct JointFlush {
     tag: u64,
-    /// Members that have not answered.
+    /// Members that have not completed it.
     left: usize,
     /// The first failure.
     result: Result<(), DeviceError>,
@@ -284,9 +284,9 @@ struct JoinedDevice {
     members: Vec<Member>,
     depth: u32,
     outstanding: u32,
-    /// Requests that go to one member together.
+    /// Requests for the same member, submitted together.
     next: VecDeque<Request>,
-    /// Flushes of several members that some of them did not take yet.
+    /// Flushes that some of their members have not accepted yet.
     owed: VecDeque<(usize, Request)>,
     flushes: Vec<JointFlush>,
     failed: Vec<Completion>,
@@ -310,7 +310,7 @@ impl JoinedDevice {
         }
     }
 
-    /// Gives members the flushes that they did not take before; `false` if one of them still does not.
+    /// Submits the flushes that members didn't accept before; `false` if a member still doesn't.
     fn settle(&mut self) -> bool {
         while let Some((index, request)) = self.owed.pop_front() {
             self.next.push_back(request);
@@ -323,7 +323,7 @@ impl JoinedDevice {
         true
     }
 
-    /// A flush that goes to every member that it touches.
+    /// Sends a flush to every member that it touches.
     fn flush(&mut self, request: &Request) {
         let end = if request.len == 0 {
             u64::MAX
@@ -379,7 +379,7 @@ impl Device for JoinedDevice {
                     continue;
                 }
             };
-            // All that follow it to the same member go together.
+            // Following requests for the same member are submitted together.
             let start = self.members[index].start;
             let room = self.depth - self.outstanding;
             while (self.next.len() as u32) < room
@@ -555,7 +555,7 @@ mod tests {
         }
     }
 
-    /// What one member does not take holds up what is for another, so that the order stays.
+    /// A request that its member doesn't accept holds up requests for the others, so that the order is kept.
     #[test]
     fn requests_stay_in_order() {
         let joined = open_url("join:[memory:64KiB],[memory:64KiB]").unwrap();

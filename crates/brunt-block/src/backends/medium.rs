@@ -17,15 +17,15 @@ use super::{holder, whole_blocks};
 use crate::open::{Foreseen, OpenError};
 use crate::{Buf, StorageId};
 
-/// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
+/// ioctl for the size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
-/// Whether a block device is set read-only (linux/fs.h, `_IO(0x12, 94)`).
+/// ioctl for whether a block device is set read-only (linux/fs.h, `_IO(0x12, 94)`).
 const BLKROGET: libc::Ioctl = 0x125e;
-/// Written at once where a file is laid out.
+/// Bytes per write when laying out a file.
 const LAY_OUT_BYTES: usize = 1 << 20;
-/// Of the random data: the same file each time.
+/// Seed of the random data, so that the file is the same each time.
 const LAY_OUT_SEED: u64 = 0x6272_756e_7400_0001;
-/// File systems by the magic of `statfs` (linux/magic.h).
+/// File systems by their `statfs` magic (linux/magic.h).
 const FILE_SYSTEMS: &[(u64, &str)] = &[
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -43,34 +43,34 @@ const FILE_SYSTEMS: &[(u64, &str)] = &[
     (0x2011_bab0, "exfat"),
 ];
 
-/// A file or block device that was opened, and what it is.
+/// An open file or block device and its properties.
 pub(super) struct Medium {
     pub file: File,
     pub block_device: bool,
-    /// It has a name in a folder, and is meant to.
+    /// It has a name in a directory, and should keep it.
     pub named: bool,
-    /// Whether it was opened with O_DIRECT.
+    /// It was opened with O_DIRECT.
     pub direct: bool,
-    /// Its file system is memory.
+    /// Its file system is in memory.
     pub in_memory: bool,
     pub read_only: bool,
-    /// Whole blocks, in bytes.
+    /// Size in bytes; whole blocks.
     pub size_bytes: u64,
     pub block_bytes: u32,
     pub physical_block_bytes: u32,
-    /// In memory, in bytes.
+    /// Memory alignment of buffers, in bytes.
     pub buffer_align: usize,
-    /// Holes can be punched, and free space.
+    /// Holes can be punched, which frees space.
     pub punch: bool,
     pub notes: Vec<String>,
-    /// Where its data is.
+    /// The location of its data.
     pub storage: Vec<StorageId>,
-    /// Keeps other writers of the file away.
+    /// Keeps other writers away from the file.
     _lock: Option<FileLock>,
 }
 
 impl Medium {
-    /// Its size in bytes now, and whether it has lost its name since it was opened.
+    /// Its current size in bytes, and whether it has lost its name since it was opened.
     pub fn look(&self) -> io::Result<(u64, bool)> {
         if self.block_device {
             return Ok((ioctl_u64(&self.file, BLKGETSIZE64)?, false));
@@ -81,7 +81,7 @@ impl Medium {
 }
 
 impl Medium {
-    /// Cuts the file, or makes it longer by a hole.
+    /// Truncates the file, or extends it with a hole.
     pub fn resize(&self, size_bytes: u64) -> io::Result<()> {
         if self.block_device || self.read_only {
             let what = if self.block_device {
@@ -110,7 +110,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
         ..options.clone()
     };
     create(path, &made)?;
-    // Its name goes at once, also when it cannot be opened; the file with the last who has it open.
+    // Remove the name at once, even if opening fails; the file is deleted when its last handle is closed.
     let opened = open_named(
         path,
         &FileOptions {
@@ -168,7 +168,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
             .map_err(failed("cannot ask for the size of"))?
             .len()
     };
-    // A block device takes nothing below its logical block, a file nothing below what O_DIRECT wants.
+    // Minimum block size: a block device's logical block, or for a file the alignment that O_DIRECT requires.
     let logical = match block_device {
         true => ioctl_i32(&file, libc::BLKSSZGET)
             .map_err(failed("cannot ask for the block size of"))? as u32,
@@ -227,7 +227,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     })
 }
 
-/// Options that are for making a file need that to be asked for.
+/// Rejects options for creating a file unless its creation was requested.
 fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     if options.create {
         return Ok(());
@@ -247,7 +247,7 @@ fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenEr
     Ok(())
 }
 
-/// What makes figures of a file or device others than one expects.
+/// Properties of a file or device that distort results.
 fn slow_or_hollow(
     file: &File,
     block_device: bool,
@@ -263,7 +263,7 @@ fn slow_or_hollow(
     hollow.into_iter().chain(slow)
 }
 
-/// What can be known of a file or block device without opening it.
+/// What is known about a file or block device without opening it.
 pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Foreseen>, OpenError> {
     let made = options.create || options.temporary;
     let size_bytes = match std::fs::metadata(path) {
@@ -281,7 +281,7 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
                 source: error,
             });
         }
-        // One that is to be made, or what opening refuses.
+        // A file that will be created, or a path that opening will reject.
         _ => match options.size_bytes {
             Some(size_bytes) => size_bytes,
             None => return Ok(None),
@@ -296,20 +296,20 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
     }))
 }
 
-/// Whether the kernel refuses all writes to a block device, although it opens it for writing (`blockdev --setro`).
+/// Whether the kernel refuses all writes to a block device although it can be opened for writing (`blockdev --setro`).
 fn is_set_read_only(path: &Path) -> bool {
     File::open(path)
         .and_then(|file| ioctl_i32(&file, BLKROGET))
         .is_ok_and(|read_only| read_only != 0)
 }
 
-/// A sparse file that its file system has no room for.
+/// A note about a sparse file whose file system has no room for it.
 fn no_space(file: &File) -> Option<String> {
     let metadata = file.metadata().ok()?;
     let hollow = metadata.len().saturating_sub(metadata.blocks() * 512);
     // SAFETY: an all-zero statvfs is a valid value of the plain struct.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor and a struct of ours to fill.
+    // SAFETY: an open descriptor and a local struct to fill.
     if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut stat) } != 0 {
         return None;
     }
@@ -323,7 +323,7 @@ fn no_space(file: &File) -> Option<String> {
     })
 }
 
-/// The length of a block device in units of 512 bytes, whatever its blocks are (proc_sysfs, `block/*/size`).
+/// The size of a block device in units of 512 bytes, whatever its block size (proc_sysfs, `block/*/size`).
 fn sectors(rdev: u64) -> Option<u64> {
     let path = format!(
         "/sys/dev/block/{}:{}/size",
@@ -333,7 +333,7 @@ fn sectors(rdev: u64) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Blocks are less than what is read and written at once; `direct` of a file can be given up.
+/// The error for blocks smaller than the minimum transfer; with `direct` on a file, direct=no is an alternative.
 fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> OpenError {
     let way_out = if direct {
         ", or direct=no to go through the page cache"
@@ -347,12 +347,13 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     ))
 }
 
-/// Whether a path is one at which devices appear. A file there would be in memory, and in the way of a device that comes back.
+/// Whether devices appear at this path. A file created there would be in memory, and would get in the
+/// way when the device returns.
 pub fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
-/// The size of a file that may be made.
+/// The requested size of a file to be created.
 fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> {
     let Some(size_bytes) = options.size_bytes else {
         let key = if options.temporary {
@@ -378,7 +379,7 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
     Ok(size_bytes)
 }
 
-/// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.
+/// Creates the file, or extends a shorter one; never truncates. A temporary file must not exist yet.
 fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let failed = |source| OpenError::Os {
         what: "cannot create",
@@ -412,7 +413,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
         true => holder::lock(&file, path, &mut Vec::new())?,
         false => None,
     };
-    // It grows as it is written, so that what was interrupted goes on where it ended.
+    // The file grows as it is written, so that an interrupted layout continues where it stopped.
     let written = if options.lay_out && grows {
         lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
             what: "cannot write all of",
@@ -424,13 +425,13 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     };
     let made = written.and_then(|()| file.set_len(size_bytes).map_err(failed));
     if made.is_err() && options.temporary {
-        // It was made above; nobody else would remove it.
+        // It was created above, and no other code would remove it.
         let _ = std::fs::remove_file(path);
     }
     made
 }
 
-/// Writes random bytes to a part of the file, to the disk, and leaves none of them in the page cache.
+/// Writes random bytes to a part of the file, through to the disk, and drops them from the page cache.
 fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
     let mut random = Random::new(LAY_OUT_SEED);
     let mut bytes = vec![0; LAY_OUT_BYTES];
@@ -449,7 +450,7 @@ fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
     }
 }
 
-/// Read-write and O_DIRECT where that is wanted and possible.
+/// Opens it read-write and with O_DIRECT where requested and possible.
 fn open_as_wanted(
     path: &Path,
     options: &FileOptions,
@@ -462,7 +463,7 @@ fn open_as_wanted(
         path: path.to_path_buf(),
         source,
     };
-    // Root may write anything; a file without a single write bit is still meant to be left alone.
+    // Root may write anything; still, a file without any write bit should not be written.
     let protected = !block_device && metadata.permissions().readonly();
     let mut read_only = options.read_only || protected;
     if protected && !options.read_only {
@@ -475,8 +476,8 @@ fn open_as_wanted(
         );
     }
     loop {
-        // The kernel lets only one exclusive holder at a block device, and none while it or a partition
-        // of it is mounted, swapped to, or part of a volume.
+        // The kernel allows only one exclusive holder of a block device, and none while it or one of its partitions is
+        // mounted, used as swap, or part of a volume.
         let exclusive = block_device && !read_only && !options.force;
         let flags =
             if direct { libc::O_DIRECT } else { 0 } | if exclusive { libc::O_EXCL } else { 0 };
@@ -520,8 +521,8 @@ struct Align {
     offset: u32,
 }
 
-/// What O_DIRECT wants, from `statx` (6.1) or by trying; the file again without O_DIRECT where the
-/// file system took the flag but does not do it for this file.
+/// O_DIRECT's alignment, from `statx` (6.1) or by trying. Reopens the file without O_DIRECT if the file system accepted
+/// the flag but doesn't support it for this file.
 fn alignment(
     path: &Path,
     file: File,
@@ -578,11 +579,11 @@ fn no_direct_note(file_system: Option<&str>) -> String {
     )
 }
 
-/// `None` when the kernel or the file system does not say.
+/// O_DIRECT's alignment from `statx`; `None` if the kernel or the file system doesn't report it.
 fn direct_alignment(file: &File) -> Option<Align> {
     // SAFETY: an all-zero statx is a valid value of the plain struct.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor with an empty path (AT_EMPTY_PATH), and a struct of ours to fill.
+    // SAFETY: an open descriptor with an empty path (AT_EMPTY_PATH), and a local struct to fill.
     let status = unsafe {
         libc::statx(
             file.as_raw_fd(),
@@ -605,7 +606,7 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: an all-zero statfs is a valid value of the plain struct.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: a terminated path and a struct of ours to fill.
+    // SAFETY: a terminated path and a local struct to fill.
     if unsafe { libc::statfs(path.as_ptr(), &mut stat) } != 0 {
         return None;
     }
@@ -616,27 +617,27 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Whether some of the file has no place on the disk.
+/// Whether parts of the file are not allocated on disk.
 fn has_hole(file: &File, size_bytes: u64) -> bool {
     // SAFETY: numbers and an open descriptor; nothing here uses the file's own offset.
     let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
     u64::try_from(hole).is_ok_and(|hole| hole < size_bytes)
 }
 
-/// Whether the file takes RWF_NOWAIT, which is what a ring tries first.
+/// Whether the file supports RWF_NOWAIT, which a ring tries first.
 fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
     let mut block = Buf::zeroed(block_bytes as usize);
     let piece = libc::iovec {
         iov_base: block.as_mut_ptr().cast(),
         iov_len: block.len(),
     };
-    // SAFETY: one piece of memory of ours, to be filled before the call returns.
+    // SAFETY: one piece of local memory, filled before the call returns.
     let got = unsafe { libc::preadv2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_NOWAIT) };
-    // EAGAIN is a yes: it would have to wait.
+    // EAGAIN means yes: the read would have to wait.
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
 }
 
-/// Whether holes can be punched into the file: tried behind its end, where there is nothing to lose.
+/// Whether holes can be punched into the file; tried past its end, where there is no data to lose.
 fn punches(file: &File, size_bytes: u64) -> bool {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let behind = size_bytes.next_multiple_of(1 << 20) + (1 << 20);
@@ -644,7 +645,7 @@ fn punches(file: &File, size_bytes: u64) -> bool {
     unsafe { libc::fallocate(file.as_raw_fd(), mode, behind as libc::off_t, 4096) == 0 }
 }
 
-/// Whether the block device, or the disk of the partition, takes discards.
+/// Whether the block device, or the disk of the partition, supports discards.
 fn discards(rdev: u64) -> bool {
     let device = format!("/sys/dev/block/{}:{}", libc::major(rdev), libc::minor(rdev));
     ["queue", "../queue"].iter().any(|queue| {

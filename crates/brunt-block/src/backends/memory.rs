@@ -1,5 +1,5 @@
-//! `memory:SIZE`: blocks in anonymous memory that takes space only where it was written, so that
-//! a LUN may be larger than the machine. Served inline: a target sends from it and receives into it.
+//! `memory:SIZE`: blocks in anonymous memory that takes space only where it was written, so that a LUN may be larger
+//! than the machine's memory. Served inline: a target sends from it and receives into it.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::open::{BackendEntry, OpenError};
 use crate::sparse::{Allocation, SparseMemory};
 use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "memory",
     help: "a sparse disk in memory: only written blocks take space",
@@ -29,18 +29,18 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: super::foresee,
 };
 
-/// Addresses are kept for a disk that grows: so many times its size, and so much at the least.
+/// Address space reserved for growth: this multiple of the size, but at least `ROOM_BYTES_MIN`.
 const ROOM_FACTOR: u64 = 16;
 const ROOM_BYTES_MIN: u64 = 64 << 30;
 
-/// The backend.
+/// A disk in memory; see the module.
 pub struct MemoryBackend {
     info: DeviceInfo,
     memory: Arc<SparseMemory>,
 }
 
 impl MemoryBackend {
-    /// `size_bytes` of zeros in blocks of `block_bytes`.
+    /// Creates `size_bytes` of zeros in blocks of `block_bytes`.
     ///
     /// # Errors
     /// See [`SparseMemory::new`].
@@ -63,7 +63,7 @@ impl MemoryBackend {
         })
     }
 
-    /// The bytes themselves.
+    /// The underlying memory.
     pub fn memory(&self) -> &Arc<SparseMemory> {
         &self.memory
     }

@@ -22,7 +22,7 @@ use brunt_core::units::parse_size;
 use crate::open::{Foreseen, OpenError, UrlOptions};
 use crate::{DeviceError, DeviceInfo, Op, Request};
 
-/// What the backends without a medium below them have in common. The size is cut to whole blocks.
+/// The common properties of backends without a medium. The size is rounded down to whole blocks.
 fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
     let mut notes = Vec::new();
     let size_bytes = whole_blocks(size_bytes, block_bytes, &mut notes);
@@ -41,7 +41,7 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
     }
 }
 
-/// A size cut to whole blocks; what is left out is noted.
+/// Rounds a size down to whole blocks; adds a note about omitted bytes.
 pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) -> u64 {
     let left_out = size_bytes % u64::from(block_bytes);
     if left_out > 0 {
@@ -52,7 +52,7 @@ pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) 
     size_bytes - left_out
 }
 
-/// The argument of backends that have no medium: a size of at least one block.
+/// Parses the argument of backends without a medium: a size of at least one block.
 fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
     let bytes = parse_size(text)?;
     if bytes < u64::from(block_bytes) {
@@ -63,7 +63,7 @@ fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
     Ok(bytes)
 }
 
-/// What is known of backends that have no medium: all that their URL says.
+/// The known properties of backends without a medium, which are all in the URL.
 fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, OpenError> {
     let block_bytes = options.block()?.unwrap_or(512);
     Ok(Some(Foreseen {
@@ -73,23 +73,23 @@ fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, Ope
     }))
 }
 
-/// The longest request any backend takes: 16 MiB, what initiators ask for at most.
+/// Maximum request of any backend: 16 MiB, the most that initiators ask for.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
-/// Whether a request lies in the device, in whole blocks, with a buffer that holds it.
+/// Checks that a request lies in the device, in whole blocks, with a large enough buffer.
 ///
 /// # Errors
-/// It does not, or would write to a device that refuses writes.
+/// It does not, or it writes to a read-only device.
 #[inline]
 pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_size(info, info.size_bytes, request)
 }
 
-/// The same, and whether it is one that goes out as a single request: not empty unless it flushes, and with no more data than
-/// the device takes at once.
+/// Like [`in_range`]; also checks that the request can go out as a single one: not empty unless it is a flush, and with
+/// no more data than the device takes at once.
 ///
 /// # Errors
-/// It is not, or as [`in_range`].
+/// It cannot, or as [`in_range`].
 #[inline]
 pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_range(info, request)?;
@@ -103,7 +103,7 @@ pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError
     }
 }
 
-/// The same as [`in_range`] on a medium that has `size_bytes` now.
+/// Like [`in_range`], for a medium whose current size is `size_bytes`.
 #[inline]
 fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), DeviceError> {
     let block = u64::from(info.block_bytes);
@@ -111,7 +111,7 @@ fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), 
         .offset
         .checked_add(request.len)
         .is_some_and(|end| end <= size_bytes);
-    // Blocks are powers of two; a division would cost as much as all the rest of a null request.
+    // Blocks are powers of two; a division would cost as much as the rest of a null request.
     let whole = match block.is_power_of_two() {
         true => (request.offset | request.len) & (block - 1) == 0,
         false => request.offset.is_multiple_of(block) && request.len.is_multiple_of(block),

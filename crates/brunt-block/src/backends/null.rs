@@ -1,5 +1,5 @@
-//! `null:SIZE`: discards writes, reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2:
-//! what remains of a measurement without the disk. Served inline.
+//! `null:SIZE`: discards writes, reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2: measures
+//! everything but the disk. Served inline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use super::immediate::Immediate;
 use crate::open::{BackendEntry, OpenError};
 use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "null",
     help: "discards writes, reads as zeros",
@@ -42,7 +42,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     },
 };
 
-/// The backend.
+/// A device without a medium; see the module.
 pub struct NullBackend {
     info: DeviceInfo,
     size_bytes: Arc<AtomicU64>,

@@ -1,5 +1,5 @@
-//! `budget=N`, for tests only: serves N requests, plus those that commands add; all others fail as busy. It
-//! shows what a controllable layer takes: this file and a line in the table.
+//! `budget=N`, for tests only: serves N requests, plus those that commands add; all others fail as busy. It shows what
+//! a controllable layer requires: this file and a line in the table.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     Request, Ring,
 };
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "budget",
     help: "serves a given number of requests and answers the rest with busy until more are allowed",
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::{Buf, Op, RingConfig, control, open_url};
 
-    /// A layer that no other file knows is opened by its name and driven while requests run.
+    /// A layer unknown to any other file is opened by its name and controlled while requests run.
     #[test]
     fn a_new_layer_is_driven_while_it_works() {
         let backend = open_url("memory:1MiB?budget=2&retry=1,off").unwrap();

@@ -1,16 +1,16 @@
-//! `delay=…`: a service time in front of completions, as SPEK's emulated arrays of 100 µs and 10 µs
-//! had (papers/spek.md). A request reaches the device below at once; its completion is held back until
-//! its service time has passed since `submit`, or until the device below has it, whichever is later.
-//! So a layer of known delay also measures the measurer.
+//! `delay=…`: adds a service time to completions, as SPEK's emulated arrays of 100 µs and 10 µs did
+//! (papers/spek.md). A request reaches the lower device at once; its completion is held back until its service time
+//! has passed since `submit`, or until the lower device completes it, whichever is later. A layer of known delay
+//! therefore also measures the measurer.
 //!
-//! Every request is served at once, in parallel, unless `servers=N`: then N requests are in service at
-//! a time and the others queue for the first server that is free. Servers belong to an open device,
-//! that is to a thread; with `shared` all threads queue for the same ones, as for one disk: its cost is a
-//! lock for each batch. A disk (`disk:`, [`super::disk`]) has one server, its arm, for all threads.
+//! All requests are served at once, in parallel, unless `servers=N`: then N requests are in service at a time and the
+//! others queue for the first free server. Servers belong to an open device, and so to one thread. With `shared`, all
+//! threads queue for the same servers, as for one disk, which costs a lock per batch. A disk (`disk:`, [`super::disk`])
+//! has one server, its arm, for all threads.
 //!
-//! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the
-//! deadline to a few microseconds; on a manual clock a test runs an hour of delays in a millisecond,
-//! entering the ring with `Nanos(0)`.
+//! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the deadline
+//! to a few microseconds; on a manual clock a test simulates an hour of delays in a millisecond by entering
+//! the ring with `Nanos(0)`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,7 +32,7 @@ const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognorm
                      and after it ,seek=600us-12ms ,rpm=10000 ,zones=16 or ,seed=7";
 const SERVERS_MAX: u32 = 65_536;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
     help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N; or that of a disk, by position: disk:RATE-RATE; then ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
@@ -48,35 +48,35 @@ pub const ENTRY: LayerEntry = LayerEntry {
     file: None,
 };
 
-/// How long the service of one request takes.
+/// Distribution of a request's service time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceTime {
-    /// Always the same.
+    /// Constant.
     Constant(Duration),
-    /// Anything between the two, equally likely.
+    /// Uniformly distributed between the two.
     Uniform(Duration, Duration),
     /// Exponential with this mean.
     Exponential(Duration),
     /// Log-normal with this mean of the time itself, and this standard deviation of its logarithm.
     LogNormal(Duration, f64),
-    /// By where the request is.
+    /// Depends on the request's position.
     Disk(DiskModel),
 }
 
 /// The configuration of the layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delay {
-    /// Of each request.
+    /// Service time of each request.
     pub service: ServiceTime,
-    /// Requests in service at once; `None`: all of them.
+    /// Requests in service at once; `None`: unlimited.
     pub servers: Option<u32>,
-    /// All open devices queue for the same servers.
+    /// All open devices share the same servers.
     pub shared: bool,
-    /// Of the service times. Each open device draws its own sequence from it.
+    /// Seed of the service times. Each open device draws its own sequence from it.
     pub seed: u64,
 }
 
-/// Reads what stands behind `delay=`.
+/// Parses the value of `delay=`.
 fn parse(text: &str) -> Result<Delay, OpenError> {
     let wrong = || bad_value("delay", text, FORMS);
     let mut parts = text.split(',');
@@ -172,10 +172,10 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
 }
 
 impl ServiceTime {
-    /// Of a request to a device of `size` bytes; `arm` is that of a disk.
+    /// Draws the service time of a request to a device of `size` bytes; `arm` is a disk's.
     fn draw(&self, request: &Request, size: u64, arm: &mut Arm, random: &mut Random) -> u64 {
         let nanos = |time: Duration| time.as_nanos() as f64;
-        // A float that is too large ends at the end of the time line.
+        // A float that is too large saturates at the largest time.
         match *self {
             ServiceTime::Constant(time) => time.as_nanos() as u64,
             ServiceTime::Uniform(least, most) => {
@@ -191,7 +191,7 @@ impl ServiceTime {
     }
 }
 
-/// A backend whose completions take time.
+/// A backend that adds a service time to completions.
 pub struct DelayedBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
@@ -201,11 +201,11 @@ pub struct DelayedBackend {
     shared: Option<Servers>,
 }
 
-/// Those that serve requests.
+/// The servers, and a disk's arm.
 struct Crew {
-    /// When each is free.
+    /// When each server becomes free.
     free: BinaryHeap<Reverse<u64>>,
-    /// A disk's.
+    /// Used only by a disk.
     arm: Arm,
 }
 
@@ -219,7 +219,7 @@ fn idle(count: u32) -> Servers {
 }
 
 impl DelayedBackend {
-    /// Puts `delay` in front of `inner`.
+    /// Stacks `delay` on `inner`.
     pub fn new(inner: Arc<dyn Backend>, delay: Delay, clock: Clock) -> DelayedBackend {
         let mut info = inner.info().clone();
         let servers = match delay.servers {
@@ -295,7 +295,7 @@ impl Backend for DelayedBackend {
 struct Slot {
     tag: u64,
     due: Nanos,
-    /// Arrival order, so that equal times complete in it.
+    /// Arrival order; requests due at the same time complete in it.
     sequence: u64,
     buf: Buf,
     result: Result<(), DeviceError>,
@@ -322,10 +322,10 @@ struct DelayedDevice {
     clock: Clock,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// On the way to the device below, tagged with their slot.
+    /// Requests for the lower device, tagged with their slot.
     below: VecDeque<Request>,
     above: Vec<Completion>,
-    /// Done below; by due time, then arrival.
+    /// Completed by the lower device; ordered by due time, then arrival.
     held: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
     sequence: u64,
 }
@@ -408,7 +408,8 @@ impl Device for DelayedDevice {
     }
 
     fn cancel(&mut self, tag: u64) {
-        // Rare, so a search will do. What is held back stays: it is done.
+        // Cancelling is rare, so a linear search will do. A request whose completion is held back
+        // is done already and stays.
         let taken =
             |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;
         if let Some(index) = (0..self.slots.len()).find(taken) {
@@ -418,7 +419,7 @@ impl Device for DelayedDevice {
 }
 
 impl DelayedDevice {
-    /// Requests down, completions up into their slots.
+    /// Submits requests to the lower device and stores its completions in their slots.
     fn exchange(&mut self) {
         if !self.below.is_empty() {
             self.inner.submit(&mut self.below);
@@ -440,7 +441,7 @@ mod tests {
     use crate::backends::null::NullBackend;
     use crate::{Op, RingConfig};
 
-    /// A delayed null device on a clock that is moved by hand.
+    /// A delayed null device on a manual clock.
     struct Bench {
         clock: Clock,
         ring: Ring,
@@ -475,7 +476,7 @@ mod tests {
             assert!(batch.is_empty());
         }
 
-        /// Moves the clock to each deadline; when each tag completed.
+        /// Advances the clock from deadline to deadline; returns when each tag completed.
         fn finish(&mut self) -> Vec<(u64, u64)> {
             let (mut log, mut done) = (Vec::new(), Vec::new());
             while self.device.outstanding() > 0 {
@@ -489,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Nothing completes early, everything completes at its time, in parallel.
+    /// Requests complete in parallel, each exactly at its time.
     #[test]
     fn constant_in_parallel() {
         let mut bench = Bench::new("const:100us", 8);
@@ -505,7 +506,7 @@ mod tests {
         );
     }
 
-    /// With servers, requests queue for the first that is free.
+    /// With servers, requests queue for the first free one.
     #[test]
     fn servers_make_a_queue() {
         let mut bench = Bench::new("const:1ms,servers=2", 8);
@@ -518,7 +519,7 @@ mod tests {
         assert_eq!(times, [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)]);
     }
 
-    /// Shared servers are the same for all devices of a backend.
+    /// All devices of a backend use the same shared servers.
     #[test]
     fn shared_servers() {
         let mut bench = Bench::new("const:1ms,servers=1,shared", 8);
@@ -542,13 +543,14 @@ mod tests {
         assert_eq!(bench.finish(), [(0, 2_000_000), (1, 3_000_000)]);
     }
 
-    /// A disk serves one request at a time, each at the rate of its place, in the order in which they come.
+    /// A disk serves one request at a time in order of arrival, at the transfer rate of each request's position.
     #[test]
     fn a_disk_has_one_arm() {
         let mut bench = Bench::new("disk:512MB/s-256MB/s,zones=2,seek=1ms-1ms", 8);
         bench.submit(0..3);
         let times = bench.finish();
-        // The first request begins where the arm is; the second goes back to the same place, a seek and up to a turn.
+        // The first request starts at the arm's position; the second returns to the same place: a
+        // seek and up to a revolution.
         assert_eq!(times[0], (0, 1_000));
         for (before, after) in times.iter().zip(&times[1..]) {
             let took = after.1 - before.1;
@@ -556,8 +558,7 @@ mod tests {
         }
     }
 
-    /// The distributions have the means (and the spread) they were given, over hours of
-    /// delays.
+    /// The distributions have the specified means and spread, over hours of delays.
     #[test]
     fn distributions() {
         let check = |spec: &str, mean_us: f64, deviation_us: f64| {
@@ -593,7 +594,7 @@ mod tests {
         );
     }
 
-    /// The same seed gives the same times; another device of the same backend others.
+    /// The same seed gives the same times; another device of the same backend gets different ones.
     #[test]
     fn seeded() {
         let times = |spec: &str| {
@@ -605,7 +606,7 @@ mod tests {
         assert_ne!(times("exp:1ms,seed=5"), times("exp:1ms,seed=6"));
     }
 
-    /// What cannot be meant is refused with the forms that can.
+    /// Invalid values are rejected with the valid forms.
     #[test]
     fn mistakes() {
         for text in [

@@ -1,70 +1,70 @@
-//! The service time of a disk, which depends on where its requests are: `delay=disk:55MB/s-39MB/s,seek=1ms-12ms`
-//! ([`super::delayed`]).
+//! A disk's service time, which depends on the position of its requests:
+//! `delay=disk:55MB/s-39MB/s,seek=1ms-12ms` ([`super::delayed`]).
 //!
-//! The model is that of one arm over zones. The device's space is divided into zones of equal size; what the first one
-//! (on the outer tracks) transfers in a second is the first rate, what the last one does is the second, and the others lie
-//! evenly between. A request takes
+//! The model is one arm over zones. The device's space is divided into zones of equal size. The first zone (on the
+//! outer tracks) has the first transfer rate, the last zone the second, and those between are interpolated
+//! linearly. A request takes
 //!
-//! - its bytes at the rate of the zone where it begins,
-//! - unless it begins where the one before ended, a seek: `least + (most - least) · √(distance / size)`, so that `most` is
-//!   that from one end to the other,
-//! - and after a seek a part of a turn, anything from none to a whole one, equally likely.
+//! - its length at the transfer rate of the zone where it starts,
+//! - unless it starts where the previous request ended, a seek: `least + (most - least) · √(distance / size)`, so that
+//!   `most` is the seek from one end to the other,
+//! - and after a seek, a rotational delay that is uniform between zero and a whole revolution.
 //!
-//! Requests are served one after the other in the order in which they come, for all threads. No cache, no sorting, no
-//! track or head switch: what a request transfers is transferred at its zone's rate. What moves no data (a flush) takes
-//! no time.
+//! Requests from all threads are served one after the other in order of arrival. There is no cache, no
+//! sorting, and no track or head switch: all bytes of a request transfer at its zone's rate. Requests without
+//! data (a flush) take no time.
 //!
-//! The rule: pure; positions and random numbers come from the caller.
+//! The rule: this module is pure: the arm's position and the random numbers come from the caller.
 
 use std::time::Duration;
 
 use brunt_core::random::Random;
 use brunt_core::units::{UnitError, parse_duration, parse_size};
 
-/// Zones of a disk that states none; disks have ten to thirty.
+/// Default number of zones; disks have ten to thirty.
 const ZONES: u32 = 16;
-/// Most zones.
+/// Maximum number of zones.
 const ZONES_MAX: u32 = 1024;
-/// Turns a minute of a disk that states none.
+/// Default revolutions per minute.
 const RPM: u32 = 10_000;
-/// Most turns a minute.
+/// Maximum revolutions per minute.
 const RPM_MAX: u32 = 1_000_000;
-/// Shortest and longest seek of a disk that states none.
+/// Default shortest and longest seek.
 const SEEK: [Duration; 2] = [Duration::from_micros(600), Duration::from_millis(12)];
 
 /// A disk with one arm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskModel {
-    /// Bytes a second of the first zone and of the last.
+    /// Transfer rates of the first and the last zone, in bytes per second.
     pub rates: [u64; 2],
-    /// How many zones.
+    /// Number of zones.
     pub zones: u32,
-    /// From one track to the next, and from one end to the other.
+    /// Seek times from one track to the next, and from one end to the other.
     pub seek: [Duration; 2],
-    /// Turns a minute.
+    /// Revolutions per minute.
     pub rpm: u32,
 }
 
-/// Where the arm is: behind the last byte that was transferred.
+/// Position of the arm: after the last byte transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arm(u64);
 
-/// Why text is no disk.
+/// Why a text is not a valid disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskMistake {
-    /// A size or a time has no number or unit.
+    /// A malformed size or time.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// Something else; what would be right.
+    /// Any other mistake; says what would be right.
     #[error("{0}")]
     Form(&'static str),
 }
 
 impl DiskModel {
-    /// Of its rates, `55MB/s-39MB/s`, or one for all of it.
+    /// Parses transfer rates such as `55MB/s-39MB/s`, or one rate for the whole disk.
     ///
     /// # Errors
-    /// They are none.
+    /// The rates are invalid.
     pub fn of_rates(text: &str) -> Result<DiskModel, DiskMistake> {
         let (outer, inner) = text.split_once('-').unwrap_or((text, text));
         let rate = |text: &str| {
@@ -84,10 +84,10 @@ impl DiskModel {
         })
     }
 
-    /// Takes one of its settings; `false` for one that it does not have.
+    /// Changes a setting; `false` if there is no such setting.
     ///
     /// # Errors
-    /// It has no such value.
+    /// The value is invalid.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool, DiskMistake> {
         let number = |most: u32, what: &'static str| {
             let number = value
@@ -113,7 +113,7 @@ impl DiskModel {
         Ok(true)
     }
 
-    /// Bytes a second at this place of a device of so many bytes.
+    /// The transfer rate in bytes per second at `offset` of a device of `size` bytes.
     pub fn rate(&self, offset: u64, size: u64) -> f64 {
         let zone = (u128::from(offset) * u128::from(self.zones) / u128::from(size.max(1))) as u32;
         let share = f64::from(zone.min(self.zones - 1)) / f64::from((self.zones - 1).max(1));
@@ -121,7 +121,7 @@ impl DiskModel {
         outer + (inner - outer) * share
     }
 
-    /// How long a request takes, in nanoseconds, on a device of `size` bytes. The arm goes where it ends.
+    /// A request's service time in nanoseconds on a device of `size` bytes. Moves the arm to the request's end.
     pub fn service(
         &self,
         arm: &mut Arm,
@@ -160,7 +160,8 @@ mod tests {
         disk
     }
 
-    /// A pass from the first byte to the last goes from the outer rate to the inner one, in as many steps as zones.
+    /// A sequential pass over the device slows from the outer rate to the inner one, in as many
+    /// steps as there are zones.
     #[test]
     fn sequential_requests_are_as_fast_as_their_zone() {
         let (disk, mut arm, mut random) = (disk(), Arm::default(), Random::new(1));
@@ -169,7 +170,7 @@ mod tests {
             for block in 0..1800u64 {
                 let nanos =
                     disk.service(&mut arm, block * GB / 100, GB / 100, 18 * GB, &mut random);
-                // Only the way back to the begin is a seek.
+                // Only the return to the beginning is a seek.
                 if (pass, block) != (1, 0) {
                     rates.push((0.01e9 / (nanos as f64 / 1e9) / 1e6).round() as u64);
                 }
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(rates, [55, 53, 51, 49, 47, 45, 43, 41, 39]);
     }
 
-    /// A seek grows with the root of the distance, and a turn is on average half a one.
+    /// Seek time grows with the square root of the distance, and the rotational delay averages half a revolution.
     #[test]
     fn seeks_grow_with_the_distance() {
         let (disk, mut random) = (disk(), Random::new(2));
@@ -192,7 +193,7 @@ mod tests {
                 .sum();
             sum as f64 / 20_000.0 / 1e6
         };
-        // Half a turn at 6000 rpm are 5 ms.
+        // Half a revolution at 6000 rpm takes 5 ms.
         for (to, expected) in [
             (16 * GB, 9.0 + 5.0),
             (4 * GB, 1.0 + 8.0 * 0.5 + 5.0),
@@ -205,7 +206,7 @@ mod tests {
             );
             assert_eq!(mean(to, 0) > 5.0, to > 0);
         }
-        // Over all pairs of places the root of the distance is 8/15 of that from end to end.
+        // Over all pairs of positions, the mean square root of the distance is 8/15 of that from end to end.
         let (mut arm, mut places, mut sum) = (Arm::default(), Random::new(3), 0.0);
         for _ in 0..20_000 {
             let to = places.below(16 * GB);

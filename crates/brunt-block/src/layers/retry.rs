@@ -2,8 +2,9 @@
 //! initiator. papers/spek.md, 3.3.2, notes that its iSCSI target lacks this: without it every transient disk
 //! error costs a round trip over the network. Also turns recovered errors into plain successes.
 //!
-//! Retried are errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL,
-//! timeouts, EIO. Reservation conflicts, invalid requests and a device that is gone are reported at once.
+//! It retries errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL, NOT READY,
+//! unit attentions, unreachable storage, timeouts, and EIO, EAGAIN, EINTR and EBUSY. Reservation conflicts, invalid
+//! requests and a device that is gone are reported at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::{
 const FORMS: &str = "write the number of retries, 1 to 1000, as in retry=5, optionally with ,delay=1ms ,off ,name=NAME";
 const TRIES_MAX: u32 = 1000;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "retry",
     help: "retries a failed request up to N times before reporting the error: N, then ,delay=TIME between tries, \
@@ -67,7 +68,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<RetryBackend, OpenError>
     ))
 }
 
-/// Switches the retries of a layer on and off while requests run, and counts.
+/// Turns a layer's retries on and off while requests run, and counts them.
 #[derive(Debug)]
 pub struct RetrySwitch {
     name: String,
@@ -79,7 +80,7 @@ pub struct RetrySwitch {
 }
 
 impl RetrySwitch {
-    /// A switch; the name tells it from others of the same device.
+    /// Creates a switch; its name distinguishes it from others of the same device.
     pub fn new(name: &str, on: bool) -> Arc<RetrySwitch> {
         Arc::new(RetrySwitch {
             name: name.to_string(),
@@ -96,32 +97,32 @@ impl RetrySwitch {
         &self.name
     }
 
-    /// From the next failure on.
+    /// Turns retries on or off, from the next failure on.
     pub fn set(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    /// Whether failures are tried again.
+    /// Whether failures are retried.
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Requests sent again, as often as they were.
+    /// Retries so far; a request may be retried several times.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Requests that went well after one retry or more.
+    /// Requests that succeeded after at least one retry.
     pub fn overcome(&self) -> u64 {
         self.overcome.load(Ordering::Relaxed)
     }
 
-    /// Recovered errors that were taken for the successes they are.
+    /// Recovered errors reported as plain successes.
     pub fn recovered(&self) -> u64 {
         self.recovered.load(Ordering::Relaxed)
     }
 
-    /// Failures that the caller was told of.
+    /// Failures reported to the caller.
     pub fn told(&self) -> u64 {
         self.told.load(Ordering::Relaxed)
     }
@@ -163,7 +164,7 @@ impl Controllable for RetrySwitch {
     }
 }
 
-/// A backend whose failures are tried again.
+/// A backend whose failed requests are retried.
 pub struct RetryBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
@@ -174,7 +175,7 @@ pub struct RetryBackend {
 }
 
 impl RetryBackend {
-    /// Puts up to `tries` retries, `delay` apart, in front of `inner`.
+    /// Adds up to `tries` retries, `delay` apart, to `inner`.
     pub fn new(
         inner: Arc<dyn Backend>,
         tries: u32,
@@ -249,7 +250,7 @@ impl Backend for RetryBackend {
     }
 }
 
-/// What a request was, to send it again; its buffer comes back with the failure.
+/// A request's fields for sending it again; its buffer is returned with the failure.
 #[derive(Clone, Copy)]
 struct Slot {
     tag: u64,
@@ -286,7 +287,7 @@ struct RetryDevice {
     free: Vec<u32>,
     below: VecDeque<Request>,
     above: Vec<Completion>,
-    /// Failed requests with the time of the next try.
+    /// Failed requests with the time of their next try.
     waiting: Vec<(Nanos, u32, Buf)>,
     retries: u64,
 }
@@ -409,7 +410,7 @@ impl RetryDevice {
                 slot.tries += 1;
                 self.retries += 1;
                 self.switch.retries.fetch_add(1, Ordering::Relaxed);
-                // Without a delay too: the next round of the loop sends it, so that none spins in here.
+                // Even without a delay, the next turn of the loop sends it, so that this code never spins.
                 let at = if self.delay.is_zero() {
                     Nanos(0)
                 } else {
@@ -453,7 +454,7 @@ impl RetryDevice {
     }
 }
 
-/// Whether another try makes sense.
+/// Whether another try may succeed.
 fn may_go_well(error: &DeviceError) -> bool {
     match error {
         DeviceError::Refused { kind, .. } => matches!(
@@ -534,8 +535,8 @@ mod tests {
         }
     }
 
-    /// What fails up to N times goes well, with its own data; once more and it is told; and
-    /// each step is counted.
+    /// A request that fails up to N times succeeds, with its own data; one failure more is
+    /// reported. Each step is counted.
     #[test]
     fn up_to_a_maximum() {
         let mut three = bench("aborted-command,times=3", 3, Duration::ZERO);
@@ -560,7 +561,7 @@ mod tests {
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 
-    /// The delay lies between tries, and off means off.
+    /// The delay separates tries, and turning retries off works.
     #[test]
     fn delay_and_switch() {
         let mut late = bench("busy,times=2", 5, Duration::from_millis(3));
@@ -571,7 +572,7 @@ mod tests {
         assert!(off.write(1).is_err());
     }
 
-    /// A recovered error is a success, a reservation conflict is not tried again.
+    /// A recovered error is a success; a reservation conflict is not retried.
     #[test]
     fn what_is_tried() {
         let mut recovered = bench("recovered-error", 5, Duration::ZERO);
@@ -585,7 +586,7 @@ mod tests {
         assert_eq!(conflict.retry.retries(), 0);
     }
 
-    /// What cannot be meant is refused.
+    /// Invalid values are rejected.
     #[test]
     fn mistakes() {
         for text in [

@@ -1,31 +1,31 @@
-//! What devices and connections ask of the kernel, in terms that each engine can carry out.
+//! The calls that devices and connections make to the kernel, in a form that each engine can carry out.
 
 use std::os::fd::RawFd;
 
-/// A file or socket of a client.
+/// A client's file or socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingFile {
     pub fd: RawFd,
-    /// Its place among io_uring's registered files, if it has one.
+    /// Its index among io_uring's registered files, if it is registered.
     pub slot: Option<u32>,
     pub manner: Manner,
 }
 
-/// How long calls on a file take, as far as its client knows. Only the engine of threads cares.
+/// Whether calls on a file may block, as far as its client knows. Only the threads engine uses this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// They wait for a device.
     #[default]
     Waits,
-    /// Reads of what is in the page cache don't wait, and the kernel says which would (RWF_NOWAIT).
+    /// Reads from the page cache don't block, and the kernel reports which ones would (RWF_NOWAIT).
     Cached,
-    /// Never: its file system is memory.
+    /// They never block: the file system is in memory.
     Memory,
-    /// The client has no other requests meanwhile: waiting for one disturbs nothing.
+    /// The client has no other requests outstanding, so waiting for this one disturbs nothing.
     Alone,
 }
 
-/// One call. What it points to stays valid until it completes.
+/// One call. The memory it points to stays valid until it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// preadv2 into one buffer. `registered`: the buffer is part of the ring's arena.
@@ -59,7 +59,7 @@ pub(crate) enum Call {
         socket: RingFile,
         message: *mut libc::msghdr,
     },
-    /// sendmsg; may send a part.
+    /// sendmsg; may send only part of the message.
     Send {
         socket: RingFile,
         message: *const libc::msghdr,
@@ -68,6 +68,6 @@ pub(crate) enum Call {
     Count { fd: RawFd, into: *mut u64 },
 }
 
-// SAFETY: the pointers are to memory that the client leaves alone until the call completes; whichever thread carries the
-// call out has it to itself until then.
+// SAFETY: the pointers are to memory that the client doesn't touch until the call completes; the thread that carries
+// out the call has exclusive use of it until then.
 unsafe impl Send for Call {}

@@ -1,42 +1,42 @@
-//! Processor time of threads that work for a ring: helpers, and the kernel's own (io-wq, SQPOLL), which are threads of
-//! this process that its code never sees and that no thread's rusage has.
+//! CPU time of threads that work for a ring: helpers, and the kernel's own (io-wq, SQPOLL). The latter are threads of
+//! this process that its code never sees, and no thread's rusage includes them.
 
 use std::collections::BTreeMap;
 
 use brunt_core::{Clock, Nanos};
 
-/// Looking for threads takes at most this share of the time between looks.
+/// Scanning for threads takes at most 1/`LOOK_SHARE` of the time between scans.
 const LOOK_SHARE: u32 = 100;
 
-/// The calling thread's number.
+/// The calling thread's ID.
 pub(super) fn this_thread() -> libc::pid_t {
     // SAFETY: no arguments.
     unsafe { libc::gettid() }
 }
 
-/// Processor time of a thread of this process, in nanoseconds; `None` when it is gone.
+/// CPU time of a thread of this process, in nanoseconds; `None` if it has ended.
 pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
-    // The clock of a thread by its number: CPUCLOCK_PERTHREAD_MASK (4) with CPUCLOCK_SCHED (2), linux/posix-timers.h.
+    // The CPU clock of a thread ID: CPUCLOCK_PERTHREAD_MASK (4) with CPUCLOCK_SCHED (2), linux/posix-timers.h.
     let clock = (!thread << 3) | 6;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the time is ours.
+    // SAFETY: the time is a local variable.
     let got = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (got == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The kernel's threads that work for the io_uring of one thread.
+/// The kernel threads that work for one thread's io_uring.
 pub(super) struct KernelWorkers {
     owner: libc::pid_t,
-    /// What each had used when it was seen last; those of io-wq end after 5 s without work.
+    /// CPU time of each thread when last seen; io-wq threads end after 5 s without work.
     seen: BTreeMap<libc::pid_t, u64>,
     look_again: Nanos,
 }
 
 impl KernelWorkers {
-    /// Of the calling thread.
+    /// Those of the calling thread.
     pub fn of_this_thread() -> KernelWorkers {
         KernelWorkers {
             owner: this_thread(),
@@ -45,7 +45,7 @@ impl KernelWorkers {
         }
     }
 
-    /// Processor time of all of them so far, in nanoseconds.
+    /// Total CPU time of all of them so far, in nanoseconds.
     pub fn cpu_nanos(&mut self) -> u64 {
         let begin = Clock::Monotonic.now();
         if begin >= self.look_again {
@@ -59,8 +59,8 @@ impl KernelWorkers {
         self.seen.values().sum()
     }
 
-    /// They are named after the thread that they work for: `iou-wrk-TID`, `iou-sqp-TID` (io_uring/io-wq.c, sqpoll.c). A
-    /// polling thread has workers of its own.
+    /// The kernel names these threads after the thread they work for: `iou-wrk-TID`, `iou-sqp-TID` (io_uring/io-wq.c,
+    /// sqpoll.c). A polling thread has its own workers.
     fn look(&mut self) {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
             return;

@@ -1,22 +1,22 @@
-//! Which engine does the requests of a process's rings: io_uring, or threads with ordinary system calls where the kernel
-//! has no io_uring or forbids it. Asked by [`super::Ring::new`], by `brunt doctor`, and by loads that choose.
+//! Selects the I/O engine of a process's rings: io_uring, or threads with ordinary system calls if the kernel lacks
+//! io_uring or forbids it. Used by [`super::Ring::new`], by `brunt doctor`, and by loads that choose their engine.
 //!
-//! The rule: whether io_uring works is tried in a child process, once. A seccomp filter may answer `io_uring_setup` with
-//! SIGSYS, which only the child doesn't survive.
+//! The rule: whether io_uring works is tested once, in a child process. A seccomp filter may answer `io_uring_setup`
+//! with SIGSYS, which then kills only the child.
 
 use std::io;
 use std::sync::{LazyLock, OnceLock};
 
 use brunt_core::IoEngine;
 
-/// Chooses the engine of a process whose command line doesn't: `io_uring` or `threads`. Child processes inherit it.
+/// Sets the engine of a process whose command line names none: `io_uring` or `threads`. Child processes inherit it.
 pub const ENGINE_VARIABLE: &str = "BRUNT_ENGINE";
 
-/// The oldest kernel that Brunt is tested on, as major and minor number: Debian 12's, which the tests start as a guest.
-/// Older ones may work; `brunt doctor` says so when the kernel is older.
+/// The oldest kernel that Brunt is tested on, as major and minor number: Debian 12's, which the tests boot as a guest.
+/// Older ones may work; `brunt doctor` reports an older kernel.
 pub const KERNEL_MIN: (u32, u32) = (6, 1);
 
-/// Why there is no io_uring here.
+/// Why io_uring cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoIoUring {
     /// EPERM.
@@ -31,7 +31,7 @@ pub enum NoIoUring {
          (podman run --security-opt seccomp=unconfined)"
     )]
     Missing,
-    /// The process that tried was killed.
+    /// The process that tried it was killed.
     #[error(
         "io_uring is forbidden here: a seccomp filter kills processes that call it (signal {0})"
     )]
@@ -55,21 +55,21 @@ impl NoIoUring {
     }
 }
 
-/// The process asked for an engine that it can't have, or for none that exists.
+/// The requested engine is unavailable or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoEngineError {
-    /// io_uring was asked for.
+    /// io_uring was requested but is unavailable.
     #[error("engine io_uring: {0}")]
     NoIoUring(#[from] NoIoUring),
-    /// The environment names something else.
+    /// The environment names an unknown engine.
     #[error("{ENGINE_VARIABLE}={0}: no such engine; io_uring and threads exist")]
     Unknown(String),
 }
 
-/// Whether rings of io_uring can be made, tried once per process.
+/// Whether io_uring works here; tested once per process.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it doesn't.
 pub fn io_uring() -> Result<(), NoIoUring> {
     static TRIED: LazyLock<Result<(), NoIoUring>> = LazyLock::new(try_in_child);
     *TRIED
@@ -77,26 +77,26 @@ pub fn io_uring() -> Result<(), NoIoUring> {
 
 static STATED: OnceLock<IoEngine> = OnceLock::new();
 
-/// Says which engine this process uses where nothing else does, before it makes its first ring. The first call counts.
+/// Sets this process's engine for rings that don't choose their own. Call it before the first ring is created; only the
+/// first call has an effect.
 ///
 /// # Errors
-/// It doesn't work here.
+/// The engine doesn't work here.
 pub fn state_engine(engine: IoEngine) -> Result<(), IoEngineError> {
     check(engine)?;
     let _ = STATED.set(engine);
     Ok(())
 }
 
-/// The variable, and its value, for the environment of processes that this one starts, if the command line names an
-/// engine.
+/// The variable and its value for the environment of child processes, if the command line names an engine.
 pub fn for_children() -> Option<(&'static str, &'static str)> {
     STATED.get().map(|engine| (ENGINE_VARIABLE, engine.name()))
 }
 
-/// The engine that the command line ([`state_engine`]) or [`ENGINE_VARIABLE`] names, if any.
+/// The engine named by the command line ([`state_engine`]) or [`ENGINE_VARIABLE`], if any.
 ///
 /// # Errors
-/// It doesn't exist, or doesn't work here.
+/// The engine doesn't exist, or doesn't work here.
 pub fn stated_engine() -> Result<Option<IoEngine>, IoEngineError> {
     static VARIABLE: LazyLock<Result<Option<IoEngine>, IoEngineError>> = LazyLock::new(|| {
         let Some(name) = std::env::var_os(ENGINE_VARIABLE).filter(|name| !name.is_empty()) else {
@@ -113,7 +113,7 @@ pub fn stated_engine() -> Result<Option<IoEngine>, IoEngineError> {
     }
 }
 
-/// Why a process has the engine that it has.
+/// Why a process uses its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineOrigin {
     /// [`state_engine`] named it.
@@ -122,16 +122,16 @@ pub enum EngineOrigin {
     /// [`ENGINE_VARIABLE`] names it.
     #[error("as {ENGINE_VARIABLE} says")]
     Environment,
-    /// Nothing names one, and io_uring works.
+    /// None is named, and io_uring works.
     #[error("the default where the kernel allows it")]
     Default,
-    /// Nothing names one, and threads replace io_uring.
+    /// None is named, and threads replace io_uring.
     #[error(transparent)]
     Fallback(NoIoUring),
 }
 
-/// The engine of a ring whose maker doesn't care, and why: the stated one, otherwise io_uring where it works, otherwise
-/// threads.
+/// The engine for rings whose config leaves it open, and why: the named one, otherwise io_uring if it
+/// works, otherwise threads.
 ///
 /// # Errors
 /// As [`stated_engine`].
@@ -158,7 +158,7 @@ pub fn usual_engine() -> Result<IoEngine, IoEngineError> {
 /// Whether this engine works here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it doesn't.
 pub fn check(engine: IoEngine) -> Result<(), IoEngineError> {
     match engine {
         IoEngine::IoUring => Ok(io_uring()?),
@@ -178,7 +178,7 @@ impl From<IoEngineError> for io::Error {
     }
 }
 
-/// Makes a ring in a child and lets go of it.
+/// Sets up a ring in a child process, which then exits.
 fn try_in_child() -> Result<(), NoIoUring> {
     // 32 words: `struct io_uring_params` has 120 bytes (linux/io_uring.h).
     let parameters = [0u32; 32];
@@ -186,12 +186,12 @@ fn try_in_child() -> Result<(), NoIoUring> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a fork that makes system calls only until it exits, on memory of its own; without a signal at its end
-    // (flags 0), so that nothing that waits for children of this process sees it.
+    // SAFETY: the fork only makes system calls until it exits, on its own memory. It ends without a signal (flags 0),
+    // so code that waits for children of this process doesn't see it.
     unsafe {
         let child = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
         if child == 0 {
-            // A core of a child that SIGSYS kills is of no use.
+            // No core dump from a child that SIGSYS kills.
             libc::syscall(
                 libc::SYS_prlimit64,
                 0,

@@ -1,6 +1,6 @@
-//! Threads that make the calls of a ring that wait for a device. They begin when they are needed and end with the ring.
+//! Threads that make a ring's blocking calls. They start on demand and end with the ring.
 //!
-//! The rule: whoever finishes a call while the ring's thread sleeps rings for it, once.
+//! The rule: the first helper to finish a call while the ring's thread sleeps rings its bell, and only that one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,15 +11,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::call::Call;
 use super::waker::Waker;
 
-/// More calls than this at once take turns.
+/// Maximum number of helpers; further calls wait for a free one.
 const THREADS_MAX: usize = 256;
-/// A helper does nothing but call the kernel.
+/// Helpers only call the kernel, so a small stack is enough.
 const STACK_BYTES: usize = 64 << 10;
 
 pub(super) struct Helpers {
     shared: Arc<Shared>,
     threads: usize,
-    /// Calls that they have.
+    /// Calls handed over and not yet taken back.
     busy: usize,
 }
 
@@ -30,7 +30,7 @@ struct Shared {
     is_something_finished: AtomicBool,
     owner_sleeps: AtomicBool,
     bell: Waker,
-    /// Calls for requests, and those to wake one another.
+    /// Calls for requests, and those to wake another thread.
     system_calls: AtomicU64,
     threads: Mutex<Vec<libc::pid_t>>,
 }
@@ -77,23 +77,23 @@ impl Helpers {
         self.shared.system_calls.load(Ordering::Relaxed)
     }
 
-    /// Processor time of all of them.
+    /// CPU time of all helpers, in nanoseconds.
     pub fn cpu_nanos(&self) -> u64 {
         let of = |thread: &libc::pid_t| super::cpu::of_thread(*thread).unwrap_or(0);
         lock(&self.shared.threads).iter().map(of).sum()
     }
 
-    /// Gives them these calls, and begins threads while there are fewer than calls.
+    /// Hands calls to the helpers, and starts more threads while there are fewer than calls.
     ///
     /// # Errors
-    /// There is none, and none can be made.
+    /// There are no helpers, and none can be started.
     pub fn hand_over(&mut self, calls: &mut Vec<(u64, Call)>) -> io::Result<()> {
         self.busy += calls.len();
         while self.threads < self.busy.min(THREADS_MAX) {
             match self.begin_one() {
                 Ok(()) => self.threads += 1,
                 Err(error) if self.threads == 0 => return Err(error),
-                // Those that exist take turns.
+                // The existing ones take turns.
                 Err(_) => break,
             }
         }
@@ -120,7 +120,7 @@ impl Helpers {
             .map(drop)
     }
 
-    /// Appends what they finished.
+    /// Appends the results of finished calls.
     pub fn take_finished(&mut self, into: &mut Vec<(u64, i32)>) {
         if !self
             .shared
@@ -134,7 +134,7 @@ impl Helpers {
         self.busy -= into.len() - before;
     }
 
-    /// From now on they have to ring.
+    /// From now on, a helper that finishes a call must ring the bell.
     pub fn owner_sleeps(&self) {
         self.shared.owner_sleeps.store(true, Ordering::SeqCst);
     }
@@ -143,21 +143,21 @@ impl Helpers {
         self.shared.owner_sleeps.store(false, Ordering::SeqCst);
     }
 
-    /// After the bell's descriptor became readable.
+    /// Resets the bell; call it after its descriptor became readable.
     pub fn reset_bell(&self) {
         self.shared.bell.reset();
     }
 }
 
 impl Drop for Helpers {
-    // One that hangs in a call goes when that ends: clients wait for their calls, or leak what they point to.
+    // A helper blocked in a call ends after the call: clients wait for their calls, or leak the memory they point to.
     fn drop(&mut self) {
         lock(&self.shared.work).is_over = true;
         self.shared.arrived.notify_all();
     }
 }
 
-/// A helper's life.
+/// A helper's main loop.
 fn help(shared: &Shared) {
     lock(&shared.threads).push(super::cpu::this_thread());
     let mut work = lock(&shared.work);

@@ -1,8 +1,9 @@
-//! One thread's ring: files and sockets of that thread queue here, and one call submits and waits for all of them. What
-//! carries the calls out is the ring's engine: [`uring`] (io_uring), or [`threads`] where there is none.
+//! One thread's ring: the thread's files and sockets queue their calls here, and one system call submits and
+//! waits for all of them. The ring's engine carries the calls out: [`uring`] (io_uring), or [`threads`]
+//! where io_uring is unavailable.
 //!
-//! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are
-//! kept apart by port. Nobody but the thread's own loop calls [`Ring::enter`]:
+//! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are kept apart by port.
+//! Only the thread's own loop calls [`Ring::enter`]:
 //!
 //! ```no_run
 //! # use brunt_block::*; use brunt_core::Nanos;
@@ -44,25 +45,24 @@ mod threads;
 mod uring;
 mod waker;
 
-/// How a ring is made.
+/// Configuration of a ring.
 #[derive(Clone, Debug)]
 pub struct RingConfig {
-    /// What does its requests; `None`: [`engine::usual_engine`].
+    /// The engine; `None` selects [`engine::usual_engine`].
     pub engine: Option<IoEngine>,
-    /// Submission entries; a power of two. More than that at once costs a system call more.
+    /// Submission queue entries; a power of two. Submitting more at once costs an extra system call.
     pub entries: u32,
-    /// Bytes of registered buffer memory. Kept below the usual 8 MiB RLIMIT_MEMLOCK.
+    /// Bytes of registered buffer memory. Keep it below the usual RLIMIT_MEMLOCK of 8 MiB.
     pub arena_bytes: usize,
-    /// A kernel thread takes submissions, for so many milliseconds of idleness: no system call while
-    /// it is awake, and a core gone.
+    /// A kernel thread polls for submissions, and sleeps after this many milliseconds of idleness. While it is awake,
+    /// submitting needs no system call, but the thread occupies a core.
     pub sqpoll_idle_ms: Option<u32>,
-    /// Completions are polled from the device (block devices and files with poll queues only; no
-    /// sockets, no [`Waker`]).
+    /// Completions are polled from the device (block devices and files with poll queues only;
+    /// no sockets, no [`Waker`]).
     pub iopoll: bool,
-    /// Before a ring with a socket on it sleeps, it looks for completions for so long, in
-    /// nanoseconds: waking a sleeping thread costs more than the wait when the peer answers at once.
-    /// Adapts as the hypervisors' halt polling does: a wait that turned out long switches it off
-    /// until one is short again. Zero: never.
+    /// How long a ring with a socket polls for completions before it sleeps, in nanoseconds: waking a sleeping thread
+    /// costs more than the wait if the peer answers at once. Adapts like the halt polling of hypervisors: a wait that
+    /// turns out long switches polling off until a wait is short again. Zero disables polling.
     pub busy_poll_nanos: u64,
 }
 
@@ -79,29 +79,29 @@ impl Default for RingConfig {
     }
 }
 
-/// What a ring did, for the self-cost beside results.
+/// A ring's activity counters, for the measuring overhead shown next to results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// System calls: `io_uring_enter`, and `sched_yield` while it polls; of threads, every call.
+    /// System calls: `io_uring_enter`, and `sched_yield` while it polls; with the threads engine, every call.
     pub system_calls: u64,
-    /// Requests handed to the kernel.
+    /// Requests submitted.
     pub submitted: u64,
     /// Completions seen.
     pub completed: u64,
 }
 
-/// How long a client that goes away waits for its requests. A disk that others keep busy takes seconds; one that is not
-/// heard of for so long may never answer.
+/// How long a client that is dropped waits for its requests. A disk kept busy by others may take seconds; one that has
+/// not answered for this long may never answer.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// A thread's ring. Clones are the same ring; it does not leave its thread.
+/// A thread's ring. Clones share the same ring; it stays on its thread.
 #[derive(Clone)]
 pub struct Ring {
     inner: Rc<RingInner>,
 }
 
 struct RingInner {
-    // Before the pool, so that it goes first: the kernel has the pool's arena.
+    // Declared before the pool so that it is dropped first: the kernel uses the pool's arena.
     engine: RefCell<EngineState>,
     ports: RefCell<Vec<PortState>>,
     pool: BufPool,
@@ -109,17 +109,17 @@ struct RingInner {
     stats: Cell<RingStats>,
     config: RingConfig,
     wake: Option<Wake>,
-    /// Completions that lie in ports and were not taken.
+    /// Completions in ports that clients have not taken.
     ready: Cell<usize>,
-    /// Requests that the kernel has, for all ports.
+    /// Requests in the kernel, for all ports.
     in_flight: Cell<u32>,
-    /// The kernel can be told to wait for many, but only so long (6.12).
+    /// The kernel supports waiting for several completions with a limit after which one is enough (6.12).
     lingers: bool,
-    /// Sockets on this ring: only with one of them does polling before sleeping pay.
+    /// Number of sockets on this ring: polling before sleeping pays off only with sockets.
     sockets: Cell<u32>,
-    /// Whether the last wait was short enough to have been worth polling for.
+    /// Whether the last wait was short enough for polling to pay off.
     poll_pays: Cell<bool>,
-    /// Waits not to poll in, because another thread wanted this core.
+    /// Number of waits that skip polling because another thread wanted this core.
     poll_pause: Cell<u32>,
 }
 
@@ -130,19 +130,19 @@ struct PortState {
     closed: bool,
 }
 
-/// What carries out the calls.
+/// The engine that carries out the calls.
 enum EngineState {
-    // Boxed, being much the larger one.
+    // Boxed because it is much larger.
     Uring(Box<Uring>),
     Threads(Threads),
 }
 
-/// One completion as the kernel told it.
+/// One completion as the kernel reported it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingCompletion {
-    /// What the client gave at submission (48 bits).
+    /// The client's value from submission (48 bits).
     pub user: u64,
-    /// Bytes, or a negative errno.
+    /// Number of bytes, or a negative errno.
     pub result: i32,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct RingCompletion {
 enum Wait {
     No,
     One,
-    /// At most `nanos`; for `count` completions, or after [`LINGER`] for one.
+    /// Waits at most `nanos`, for `count` completions, or after [`LINGER`] for one.
     Until {
         count: u32,
         nanos: u64,
@@ -160,32 +160,32 @@ enum Wait {
 
 struct Wake {
     fd: Arc<OwnedFd>,
-    /// Where the kernel puts the eventfd's count; boxed so that it stays put.
+    /// The kernel writes the eventfd's count here; boxed so that its address stays the same.
     count: Box<Cell<u64>>,
     armed: Cell<bool>,
     woken: Cell<bool>,
 }
 
 const WAKE_PORT: u64 = 0xffff;
-/// A polling thread asks so often whether another wants its core.
+/// How often a polling thread yields its core to others.
 const YIELD_EVERY: Duration = Duration::from_micros(4);
-/// Nobody did when asking took no longer than this.
+/// If yielding took no longer than this, no other thread wanted the core.
 const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
-/// When somebody did, so many waits go by without polling.
+/// If one did, this many waits skip polling.
 const POLL_PAUSE_WAITS: u32 = 100;
 const USER_BITS: u32 = 48;
 /// How long [`Ring::enter_for`] waits for more than one completion before one is enough.
 const LINGER: Duration = Duration::from_micros(50);
-/// A wait without an end ends after this and begins again.
+/// An unlimited wait is split into waits of this length.
 const WAIT_NANOS_MAX: u64 = 3600 * 1_000_000_000;
-/// Timers of the kernel come this late at most on an idle machine; closer deadlines are spun for.
+/// On an idle machine, kernel timers expire at most this late; the thread spins for closer deadlines.
 const SPIN_NANOS: u64 = 60_000;
 
 impl Ring {
-    /// A ring for the calling thread.
+    /// Creates a ring for the calling thread.
     ///
     /// # Errors
-    /// The engine doesn't work here ([`engine::check`]), or has no such mode.
+    /// The engine doesn't work here ([`engine::check`]), or doesn't support the configuration.
     pub fn new(config: RingConfig) -> io::Result<Ring> {
         let pool = BufPool::new(config.arena_bytes);
         let engine = match config.engine {
@@ -207,7 +207,7 @@ impl Ring {
             EngineState::Uring(uring) => (uring.arena_registered(), uring.lingers()),
             EngineState::Threads(_) => (false, false),
         };
-        // Timers to the nanosecond for this thread, not the default 50 µs of slack.
+        // Nanosecond timers for this thread, instead of the default 50 µs of slack.
         // SAFETY: prctl with two integers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let wake = if config.iopoll {
@@ -237,7 +237,7 @@ impl Ring {
         })
     }
 
-    /// Where this thread's buffers come from.
+    /// The pool of this thread's buffers.
     pub fn pool(&self) -> &BufPool {
         &self.inner.pool
     }
@@ -247,14 +247,13 @@ impl Ring {
         self.inner.arena_registered
     }
 
-    /// Whether the kernel knows this buffer as part of its registered buffer 0: it comes from this
-    /// ring's own arena.
+    /// Whether this buffer is part of the kernel's registered buffer 0, that is, from this ring's own arena.
     #[inline]
     pub(crate) fn is_registered(&self, buf: &Buf) -> bool {
         self.inner.arena_registered && self.inner.pool.is_in_arena(buf)
     }
 
-    /// What the ring did so far.
+    /// The ring's counters so far.
     pub fn stats(&self) -> RingStats {
         let mut stats = self.inner.stats.get();
         stats.system_calls += match &*self.inner.engine.borrow() {
@@ -264,8 +263,8 @@ impl Ring {
         stats
     }
 
-    /// Processor time, in nanoseconds, of threads that work for this ring, the calling one apart: the kernel's (io-wq,
-    /// SQPOLL; an io-wq thread that ended between two calls is missing what it did since the first) or helpers.
+    /// CPU time, in nanoseconds, of other threads that work for this ring: the kernel's (io-wq, SQPOLL) or helpers. The
+    /// last work of an io-wq thread that ended between two calls of this function is missing.
     pub fn workers_cpu_nanos(&self) -> u64 {
         match &mut *self.inner.engine.borrow_mut() {
             EngineState::Uring(uring) => uring.workers_cpu_nanos(),
@@ -273,7 +272,7 @@ impl Ring {
         }
     }
 
-    /// What does its requests.
+    /// The engine in use.
     pub fn engine(&self) -> IoEngine {
         match &*self.inner.engine.borrow() {
             EngineState::Uring(_) => IoEngine::IoUring,
@@ -281,12 +280,12 @@ impl Ring {
         }
     }
 
-    /// How it was made.
+    /// The ring's configuration.
     pub fn config(&self) -> &RingConfig {
         &self.inner.config
     }
 
-    /// A door of one's own.
+    /// Creates a port for a client.
     pub(crate) fn attach(&self) -> Port {
         let mut ports = self.inner.ports.borrow_mut();
         let free = ports
@@ -307,8 +306,8 @@ impl Ring {
         }
     }
 
-    /// A file or socket for calls on this ring, registered so that the kernel need not look it up for each, if there is
-    /// room. Goes back with [`Ring::remove_file`].
+    /// Prepares a file or socket for calls on this ring, and registers it if there is room, which saves the kernel a
+    /// lookup per call. Release it with [`Ring::remove_file`].
     pub(crate) fn add_file(&self, fd: RawFd, manner: Manner) -> RingFile {
         let slot = match &mut *self.inner.engine.borrow_mut() {
             EngineState::Uring(uring) => uring.register_file(fd),
@@ -317,7 +316,7 @@ impl Ring {
         RingFile { fd, slot, manner }
     }
 
-    /// Gives its place back. Calls under way hold the file themselves.
+    /// Releases its slot. Outstanding calls hold the file themselves.
     pub(crate) fn remove_file(&self, file: RingFile) {
         if let (Some(slot), EngineState::Uring(uring)) =
             (file.slot, &mut *self.inner.engine.borrow_mut())
@@ -326,22 +325,20 @@ impl Ring {
         }
     }
 
-    /// Hands everything queued to the kernel and waits until a completion is there, the
-    /// ring was woken, or the monotonic clock reaches `until`. Does not wait when completions are
-    /// there already, the ring was woken and nobody took it ([`Ring::take_woken`]), or `until` has
-    /// passed.
+    /// Submits everything queued and waits until a completion arrives, the ring is woken, or the monotonic clock
+    /// reaches `until`. Doesn't wait if completions are already there, if the ring was woken and the wake-up not yet
+    /// taken ([`Ring::take_woken`]), or if `until` has passed.
     ///
     /// # Errors
-    /// The system call's, interruptions by signals apart (they end the wait).
+    /// The system call's error, except interruptions by signals, which end the wait.
     pub fn enter(&self, until: Nanos) -> io::Result<()> {
         self.enter_for(1, until)
     }
 
-    /// As [`Ring::enter`], but one completion is enough only after 50 µs: before, the wait is for
-    /// `count` of them (at most all that are in flight), so that a busy thread makes one system call
-    /// for many requests. A completion may lie there for that long; for a queue that is kept full
-    /// this costs no rate, for a single request `count` is 1 and nothing is waited for. Kernels
-    /// before 6.12 cannot do it and wait for one.
+    /// Like [`Ring::enter`], but for the first 50 µs it waits for `count` completions (at most all in flight), and only
+    /// then is one enough: a busy thread then makes one system call for many requests. A completion may be delayed by
+    /// that time. This costs no throughput if the queue is kept full; with a single request `count` is 1 and nothing is
+    /// delayed. Kernels before 6.12 don't support this and wait for one.
     ///
     /// # Errors
     /// As for [`Ring::enter`].
@@ -352,7 +349,7 @@ impl Ring {
             return self.submit(Wait::No);
         }
         if let Some(idle) = self.inner.config.sqpoll_idle_ms {
-            // With a kernel thread at work, completions show without a call for as long as it is awake.
+            // While the kernel's polling thread is awake, completions appear without a system call.
             if self.look(Duration::from_millis(u64::from(idle)), until, false)? {
                 return Ok(());
             }
@@ -364,7 +361,7 @@ impl Ring {
         }
         let begin = Clock::Monotonic.now();
         self.wait(count, until)?;
-        // Counted from the end of the polling: what that would have had to add to catch this one.
+        // Measured from the end of polling: how much longer polling would have had to last to catch this completion.
         let limit = u128::from(self.inner.config.busy_poll_nanos);
         self.inner
             .poll_pays
@@ -372,7 +369,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sleeps until there are `count` completions, a wake, or `until`.
+    /// Sleeps until there are `count` completions, a wake-up, or `until` is reached.
     fn wait(&self, count: u32, until: Nanos) -> io::Result<()> {
         let count = if self.inner.lingers {
             count.min(self.inner.in_flight.get()).max(1)
@@ -400,10 +397,10 @@ impl Ring {
         }
     }
 
-    /// Submits, then looks for completions without sleeping, where that pays. Whether the wait is over.
+    /// Submits, then polls for completions without sleeping if that pays off. Returns whether the wait is over.
     fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
         let nanos = self.inner.config.busy_poll_nanos;
-        // Looking is free with io_uring only.
+        // Only io_uring can be polled without system calls.
         if self.engine() == IoEngine::Threads
             || nanos == 0
             || self.inner.sockets.get() == 0
@@ -421,15 +418,15 @@ impl Ring {
         self.look(Duration::from_nanos(nanos), until, true)
     }
 
-    /// Submits, then looks for completions for `time`, with a system call only when the kernel says that it has
-    /// work to run in one. Whether the wait is over. With `polite`, other threads that wait for this core get it,
-    /// the peer that is to answer perhaps among them, and looking pauses for some waits.
+    /// Submits, then polls for completions for `time`, with a system call only if the kernel has pending work to run in
+    /// one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core (the peer
+    /// that is to answer may be one of them), and then skips polling for some waits.
     fn look(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
         let mut now = Clock::Monotonic.now();
         let end = now.after(time);
         let mut yield_at = now.after(YIELD_EVERY);
         loop {
-            // Looking at the clock costs as much as some dozen looks at the queue.
+            // Reading the clock costs as much as dozens of polls.
             for _ in 0..64 {
                 self.submit(Wait::No)?;
                 if self.is_done() {
@@ -460,17 +457,17 @@ impl Ring {
         }
     }
 
-    /// A socket comes to this ring.
+    /// Counts a socket on this ring.
     pub(crate) fn add_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() + 1);
     }
 
-    /// And goes.
+    /// Counts a socket off.
     pub(crate) fn remove_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() - 1);
     }
 
-    /// Whether there is something for the loop to do.
+    /// Whether the thread's loop has something to process.
     fn is_done(&self) -> bool {
         self.inner.ready.get() > 0
             || self
@@ -480,7 +477,7 @@ impl Ring {
                 .is_some_and(|wake| wake.woken.get())
     }
 
-    /// Whether a [`Waker`] called since the last time this was asked.
+    /// Whether a [`Waker`] was used since the last call.
     pub fn take_woken(&self) -> bool {
         self.inner
             .wake
@@ -488,10 +485,10 @@ impl Ring {
             .is_some_and(|wake| wake.woken.replace(false))
     }
 
-    /// How other threads end this ring's wait.
+    /// A handle with which other threads end this ring's wait.
     ///
     /// # Panics
-    /// On a ring made with `iopoll`, which cannot be woken.
+    /// If the ring was created with `iopoll`: it cannot be woken.
     pub fn waker(&self) -> Waker {
         let wake = self
             .inner
@@ -503,7 +500,7 @@ impl Ring {
         }
     }
 
-    /// Lets the engine start what is queued and wait, and takes what it finished.
+    /// Has the engine submit what is queued and wait, then collects completions.
     fn submit(&self, wait: Wait) -> io::Result<()> {
         let mut engine = self.inner.engine.borrow_mut();
         match &mut *engine {
@@ -514,7 +511,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes what is in the completion queue already.
+    /// Collects completions that are already in the queue.
     fn collect(&self) {
         self.sort(&mut self.inner.engine.borrow_mut());
     }
@@ -570,7 +567,7 @@ impl Ring {
     }
 
     /// # Safety
-    /// What the call points to stays valid until its completion.
+    /// The memory that the call points to stays valid until its completion.
     unsafe fn push_raw(&self, call: Call, user_data: u64) {
         let mut stats = self.inner.stats.get();
         stats.submitted += 1;
@@ -589,7 +586,7 @@ impl Ring {
             if is_pushed {
                 return;
             }
-            // The queue is full: hand over what is there. An error shows again at `enter`.
+            // The queue is full: submit it. An error will show again at `enter`.
             let _ = self.submit(Wait::No);
         }
     }
@@ -597,8 +594,8 @@ impl Ring {
 
 impl Drop for RingInner {
     fn drop(&mut self) {
-        // The wake read is the one request that no client waits for: end it, so that its memory
-        // outlives it. Threads read only once there is something to read, and never when they are gone.
+        // The wake read is the only request that no client waits for: end it, so that its memory outlives it. The
+        // threads engine reads only when there is something to read, and never after it is dropped.
         if let Some(wake) = &self.wake
             && wake.armed.get()
         {
@@ -609,7 +606,7 @@ impl Drop for RingInner {
             let EngineState::Uring(uring) = self.engine.get_mut() else {
                 return;
             };
-            // Others' completions may come first.
+            // Other completions may come first.
             for _ in 0..100 {
                 let _ = uring.enter(Wait::One);
                 let mut is_over = false;
@@ -618,20 +615,20 @@ impl Drop for RingInner {
                     return;
                 }
             }
-            // Never seen; still, memory that the kernel may write to is not freed.
+            // Never seen, but memory that the kernel may still write to must not be freed.
             std::mem::forget(self.wake.take());
         }
     }
 }
 
-/// A client's door to the ring: its completions come out here and nowhere else.
+/// A client's port to the ring, which delivers the client's completions.
 pub struct Port {
     ring: Ring,
     index: usize,
 }
 
 impl Port {
-    /// The ring behind it.
+    /// The port's ring.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
@@ -655,7 +652,7 @@ impl Port {
         }
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     #[inline]
     pub(crate) fn pop(&self) -> Option<RingCompletion> {
         let done = self.ring.inner.ports.borrow_mut()[self.index]
@@ -667,7 +664,7 @@ impl Port {
         done
     }
 
-    /// All completions at once, in exchange for an empty queue.
+    /// Takes all completions at once, in exchange for an empty queue.
     #[inline]
     pub(crate) fn take_all(&self, into: &mut VecDeque<RingCompletion>) {
         debug_assert!(into.is_empty());
@@ -681,14 +678,14 @@ impl Port {
             .set(self.ring.inner.ready.get() - into.len());
     }
 
-    /// Requests that the kernel still has.
+    /// Number of requests in the kernel.
     pub(crate) fn in_flight(&self) -> u32 {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has let go of everything of this port, for [`IDLE_WAIT`] at most. Whether it
-    /// has: if not, the caller has to leak what the requests point to. For clients that go away; a
-    /// socket is shut down first, so that its requests end.
+    /// Waits until the kernel has released everything of this port, for at most [`IDLE_WAIT`]. Returns whether it has:
+    /// if not, the caller must leak the memory that the requests point to. For clients that are dropped; shut down a
+    /// socket first so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
         let deadline = Clock::Monotonic.now().after(IDLE_WAIT);
         while self.in_flight() > 0 {

@@ -1,11 +1,11 @@
-//! Which threads of a process may poll before they sleep.
+//! Limits how many threads of a process poll before they sleep.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Leave to poll: at most half of the cores do at a time, so that polling threads never keep the ones they wait for from
-/// running. One thread may even on a single core: whoever waits for that core gets it within [`super::YIELD_EVERY`], and
-/// the peer may be on another machine.
+/// Permission to poll. At most half of the cores' worth of threads poll at a time, so that polling never keeps the
+/// threads they wait for from running. One thread may poll even on a single core: another thread that wants the core
+/// gets it within [`super::YIELD_EVERY`], and the peer may be on another machine.
 pub(super) struct PollTurn;
 
 static POLLING: AtomicU32 = AtomicU32::new(0);

@@ -1,9 +1,9 @@
-//! The engine without io_uring: ordinary system calls. Sockets are tried without waiting and polled; calls on files go to
-//! helper threads, as many as have something to do at once, unless the calling thread may carry them out itself.
+//! The engine without io_uring: ordinary system calls. Socket calls are tried without blocking and polled; file calls
+//! go to helper threads, one per concurrent call, unless the calling thread may make them itself.
 //!
-//! The rule: the thread of the ring waits in `ppoll` only, so that every completion, wake and deadline ends its wait. The
-//! exceptions are calls that don't wait for a device, and a lone call of a client that has no other ([`Manner::Alone`]):
-//! there, nothing is between the call and the clock.
+//! The rule: the ring's thread blocks only in `ppoll`, so that every completion, wake-up and deadline ends its wait.
+//! The exceptions are calls that don't wait for a device, and a lone call of a client without other requests
+//! ([`Manner::Alone`]): that way nothing comes between the call and the clock.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,22 +12,22 @@ use super::Wait;
 use super::call::{Call, Manner};
 use super::helpers::Helpers;
 
-/// Descriptors that nothing else makes it poll are looked at once in so many turns.
+/// Descriptors are polled at least once in this many turns, even if nothing else requires it.
 const LOOK_EVERY: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Threads {
     queued: Vec<(u64, Call)>,
-    /// Calls that wait for a descriptor, and how each is polled, in the same order.
+    /// Calls that wait for a descriptor; `polled` has their pollfds in the same order.
     waiting: Vec<(u64, Call)>,
     polled: Vec<libc::pollfd>,
-    /// How many of them are sockets.
+    /// Number of sockets among them.
     sockets_waiting: usize,
     done: Vec<(u64, i32)>,
     helpers: Option<Helpers>,
-    /// Calls for helpers, on their way to them.
+    /// Calls about to be handed to helpers.
     handed: Vec<(u64, Call)>,
-    /// The last receive on this socket got all that there was room for: there may be more.
+    /// The last receive on this socket filled all its room, so more data may be waiting.
     more_on: Option<RawFd>,
     turns: u32,
     calls_made: u64,
@@ -39,7 +39,7 @@ impl Threads {
     }
 
     /// # Safety
-    /// What the call points to stays valid until its completion.
+    /// The memory that the call points to stays valid until its completion.
     pub unsafe fn push(&mut self, call: Call, user_data: u64) {
         self.queued.push((user_data, call));
     }
@@ -48,12 +48,12 @@ impl Threads {
         self.calls_made + self.helpers.as_ref().map_or(0, Helpers::system_calls)
     }
 
-    /// Processor time of the helpers, in nanoseconds.
+    /// CPU time of the helpers, in nanoseconds.
     pub fn helpers_cpu_nanos(&self) -> u64 {
         self.helpers.as_ref().map_or(0, Helpers::cpu_nanos)
     }
 
-    /// Starts what is queued, and waits unless something is done.
+    /// Starts queued calls, and waits unless some are done.
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.start()?;
         self.take_finished();
@@ -81,7 +81,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Hands on what is done.
+    /// Passes on completed calls.
     pub fn drain(&mut self, mut sink: impl FnMut(u64, i32)) {
         for (user_data, result) in self.done.drain(..) {
             sink(user_data, result);
@@ -138,7 +138,7 @@ impl Threads {
         helpers.hand_over(&mut self.handed)
     }
 
-    /// Whether a single call is all that this ring has to do, wakes apart.
+    /// Whether this ring has only a single call to make, apart from wake reads.
     fn is_lone(&self) -> bool {
         let counts = |(_, call): &&(u64, Call)| !matches!(call, Call::Count { .. });
         self.sockets_waiting == 0
@@ -146,7 +146,7 @@ impl Threads {
             && self.queued.iter().filter(counts).count() == 1
     }
 
-    /// Makes a call on a descriptor if it need not wait. Whether it was made.
+    /// Makes a call on a descriptor if it doesn't have to wait. Returns whether the call was made.
     fn tried(&mut self, user_data: u64, call: &Call) -> bool {
         self.calls_made += 1;
         let result = call.perform(0);
@@ -154,7 +154,7 @@ impl Threads {
             return false;
         }
         if let Call::Receive { socket, message } = call {
-            // SAFETY: the client keeps the message until the call completes, which it does below.
+            // SAFETY: the client keeps the message until the call completes, which happens below.
             let room = unsafe { room_of(*message) };
             self.more_on = (result > 0 && result as usize == room).then_some(socket.fd);
         }
@@ -178,7 +178,7 @@ impl Threads {
         }
     }
 
-    /// Whether helpers know that they have to ring, and none finished before it did.
+    /// Tells the helpers to ring the bell from now on. Returns `false` if one had already finished a call.
     fn may_sleep(&mut self) -> bool {
         if let Some(helpers) = &self.helpers {
             helpers.owner_sleeps();
@@ -193,7 +193,7 @@ impl Threads {
         true
     }
 
-    /// Looks at all descriptors, for `nanos` at most (for ever: `u64::MAX`), and makes the calls that need not wait.
+    /// Polls all descriptors for at most `nanos` (`u64::MAX`: no limit) and makes the calls that don't have to wait.
     fn poll(&mut self, nanos: u64) -> io::Result<()> {
         let own = self.waiting.len();
         if let Some(helpers) = &self.helpers {
@@ -213,7 +213,7 @@ impl Threads {
             &raw const time
         };
         self.calls_made += 1;
-        // SAFETY: descriptors of ours, and a time that lives until the call returns.
+        // SAFETY: the descriptors are open, and the time lives until the call returns.
         let ready = unsafe {
             libc::ppoll(
                 self.polled.as_mut_ptr(),
@@ -229,7 +229,7 @@ impl Threads {
             1.. => {}
             _ => {
                 let error = io::Error::last_os_error();
-                // A signal ends the wait.
+                // A signal ended the wait.
                 return match error.kind() {
                     io::ErrorKind::Interrupted => Ok(()),
                     _ => Err(error),
@@ -240,7 +240,7 @@ impl Threads {
             self.calls_made += 1;
             helpers.reset_bell();
         }
-        // From the back: one that is done makes room for the last.
+        // From the back, because `swap_remove` moves the last call into the place of a finished one.
         for at in (0..own).rev() {
             if self.polled[at].revents == 0 {
                 continue;
@@ -256,12 +256,12 @@ impl Threads {
     }
 }
 
-/// What RWF_NOWAIT answers where something else has to be done.
+/// Whether RWF_NOWAIT failed in a way that requires another call.
 fn is_refused(result: i32) -> bool {
     matches!(-result, libc::EAGAIN | libc::EOPNOTSUPP | libc::EINVAL)
 }
 
-/// Bytes that a message has room for.
+/// Total capacity of a message's buffers, in bytes.
 ///
 /// # Safety
 /// The message and its vector are valid.
@@ -272,10 +272,10 @@ unsafe fn room_of(message: *const libc::msghdr) -> usize {
 }
 
 impl Call {
-    /// Makes the call. Sockets and counters answer EAGAIN instead of waiting. `flags` are added to those of a read.
-    /// Bytes, or a negative errno.
+    /// Makes the call. Sockets and counters return EAGAIN instead of blocking. `flags` are added to those of a read.
+    /// Returns the number of bytes, or a negative errno.
     pub(super) fn perform(&self, flags: i32) -> i32 {
-        // SAFETY: the client keeps what the call points to until it completes.
+        // SAFETY: the client keeps the memory that the call points to until it completes.
         let result = unsafe {
             match *self {
                 Call::Read {

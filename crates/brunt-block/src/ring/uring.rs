@@ -1,4 +1,4 @@
-//! The engine that is an io_uring: calls become entries, one system call hands over many and waits.
+//! The io_uring engine: calls become entries, and one system call submits many and waits.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,7 +16,7 @@ const ENTER_SQ_WAKEUP: u32 = 2;
 const ENTER_EXT_ARG: u32 = 8;
 const FILE_SLOTS: u32 = 64;
 
-/// `struct io_uring_getevents_arg` (linux/io_uring.h); its third field waited for a use until 6.12.
+/// `struct io_uring_getevents_arg` (linux/io_uring.h); its third field was padding before 6.12.
 #[repr(C)]
 struct EnterArgument {
     signals: u64,
@@ -27,23 +27,23 @@ struct EnterArgument {
 
 pub(super) struct Uring {
     ring: IoUring,
-    /// Which registered files are in use; empty when the kernel registers none.
+    /// Which registered file slots are in use; empty if the kernel can't register files.
     slots: Vec<bool>,
     arena_registered: bool,
     sqpoll: bool,
     iopoll: bool,
-    /// The kernel can be told to wait for many, but only so long (6.12).
+    /// The kernel supports waiting for several completions with a limit after which one is enough (6.12).
     lingers: bool,
     submitted: u64,
-    /// How many requests there had been when the kernel's thread was woken last: once is enough for
-    /// all of them, however long it takes to get a core.
+    /// Value of `submitted` when the kernel's thread was last woken: one wake-up covers all requests up to then,
+    /// however long that thread waits for a core.
     woken_for: u64,
     pub system_calls: u64,
     workers: KernelWorkers,
 }
 
 impl Uring {
-    /// `arena` is registered with the kernel, and outlives this.
+    /// Registers `arena` with the kernel; it must outlive this value.
     pub fn new(config: &RingConfig, arena: Option<(*mut u8, usize)>) -> io::Result<Uring> {
         let ring = build(config).map_err(|error| {
             let why = error
@@ -56,7 +56,7 @@ impl Uring {
                 iov_base: base.cast(),
                 iov_len: len,
             };
-            // SAFETY: the pool keeps the arena until it drops, and the ring holds the pool.
+            // SAFETY: the pool keeps the arena until it is dropped, and the ring holds the pool.
             unsafe { ring.submitter().register_buffers(&[arena]) }.is_ok()
         });
         let slots = match ring.submitter().register_files_sparse(FILE_SLOTS) {
@@ -81,7 +81,7 @@ impl Uring {
         self.arena_registered
     }
 
-    /// Processor time of the kernel's threads that work for this ring, in nanoseconds.
+    /// CPU time of the kernel threads that work for this ring, in nanoseconds.
     pub fn workers_cpu_nanos(&mut self) -> u64 {
         self.workers.cpu_nanos()
     }
@@ -90,7 +90,7 @@ impl Uring {
         self.lingers
     }
 
-    /// `None` when the table is full or not there.
+    /// Registers a file; `None` if the table is full or doesn't exist.
     pub fn register_file(&mut self, fd: RawFd) -> Option<u32> {
         let slot = self.slots.iter().position(|used| !used)?;
         self.ring
@@ -101,16 +101,16 @@ impl Uring {
         Some(slot as u32)
     }
 
-    /// Gives the slot back.
+    /// Releases the slot.
     pub fn unregister_file(&mut self, slot: u32) {
         let _ = self.ring.submitter().register_files_update(slot, &[-1]);
         self.slots[slot as usize] = false;
     }
 
-    /// Queues a call; `false` when the queue is full.
+    /// Queues a call; `false` if the queue is full.
     ///
     /// # Safety
-    /// What the call points to stays valid until its completion.
+    /// The memory that the call points to stays valid until its completion.
     pub unsafe fn push(&mut self, call: Call, user_data: u64) -> bool {
         let entry = entry_of(call).user_data(user_data);
         // SAFETY: passed on to the caller.
@@ -119,7 +119,7 @@ impl Uring {
         pushed
     }
 
-    /// One system call, or none when there is nothing to submit, wait for, or let run.
+    /// Makes one system call, or none if there is nothing to submit, wait for, or run.
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let (needs_wakeup, task_work, queued) = {
             let sq = self.ring.submission();
@@ -155,8 +155,8 @@ impl Uring {
                     0
                 };
                 let flags = ENTER_GETEVENTS | ENTER_EXT_ARG | wakeup;
-                // SAFETY: the argument has the layout that ENTER_EXT_ARG asks for, and it and its
-                // time live until the call returns.
+                // SAFETY: the argument has the layout that ENTER_EXT_ARG requires, and it and its time
+                // live until the call returns.
                 unsafe { submitter.enter(queued as u32, count, flags, Some(&argument)) }
             }
         };
@@ -174,7 +174,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Hands on what is in the completion queue.
+    /// Passes on the entries of the completion queue.
     pub fn drain(&mut self, mut sink: impl FnMut(u64, i32)) {
         for entry in self.ring.completion() {
             sink(entry.user_data(), entry.result());
@@ -182,11 +182,11 @@ impl Uring {
     }
 }
 
-/// The entry for a call.
+/// Builds the entry for a call.
 fn entry_of(call: Call) -> squeue::Entry {
-    // Long because calls have many fields, each on its line.
-    // Not ASYNC, even where the kernel tries in vain before it hands a request to a worker (tmpfs):
-    // asked to skip that, 6.18 does a third fewer requests.
+    // Long because calls have many fields, one per line.
+    // ASYNC is not set, even where the kernel's first attempt always fails before it passes the request to a worker
+    // (tmpfs): with ASYNC, Linux 6.18 completes a third fewer requests.
     let fd_of = |file: RingFile| types::Fd(file.slot.map_or(file.fd, |slot| slot as RawFd));
     let fixed = |file: RingFile| match file.slot {
         Some(_) => squeue::Flags::FIXED_FILE,
@@ -256,8 +256,8 @@ fn entry_of(call: Call) -> squeue::Entry {
     }
 }
 
-/// The best ring that this kernel makes: task work deferred to our own waits (6.1), or left to the
-/// kernel's choice before that.
+/// Builds the best ring that this kernel supports: task work is deferred to our own waits (6.1), or before
+/// that, left to the kernel.
 fn build(config: &RingConfig) -> io::Result<IoUring> {
     let build = |deferred: bool| {
         let mut builder = IoUring::builder();

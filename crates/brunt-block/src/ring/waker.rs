@@ -1,40 +1,40 @@
-//! Ends the waits of other threads' rings, by an eventfd that each of them reads.
+//! Ends the waits of other threads' rings through an eventfd that each ring reads.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Ends the wait of another thread's ring. Cheap to clone, made to be sent.
+/// Ends the wait of another thread's ring. Cheap to clone and safe to send to other threads.
 #[derive(Clone, Debug)]
 pub struct Waker {
     pub(super) fd: Arc<OwnedFd>,
 }
 
 impl Waker {
-    /// A counter of its own, for whoever reads it.
+    /// Creates a waker with a new eventfd.
     pub(crate) fn new() -> io::Result<Waker> {
         // SAFETY: plain system call; the result is checked before it is owned.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Waker { fd: Arc::new(fd) })
     }
 
-    /// The counter, for a read on the ring.
+    /// The eventfd, for a read on the ring.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Wakes the ring; several calls before it looks count as one.
+    /// Wakes the ring; several calls before it checks count as one.
     pub fn wake(&self) {
-        // A full counter means that it has been woken already.
+        // A full counter means that it has already been woken.
         let _ = self.try_wake();
     }
 
-    /// Makes the counter unreadable again; for one that is readable.
+    /// Resets the counter. Call this only when it is readable; otherwise it blocks.
     pub(crate) fn reset(&self) {
         let mut count = 0u64;
         // SAFETY: eight bytes of ours from an eventfd that we hold open.

@@ -1,7 +1,9 @@
-//! libblkid, which knows what `wipefs` knows. Loaded when a device is first looked at; called from [`super`] only.
+//! libblkid, which detects the same signatures as `wipefs`. Loaded when the first device is checked;
+//! called only from [`super`].
 //!
-//! It reads files, so it gets a sparse one in memory: as long as the device, with the bytes that were read from it. What
-//! it would verify elsewhere on the device (the MFT of NTFS) is a hole there; [`super::table`] covers those.
+//! libblkid reads files, so it gets a sparse file in memory: as long as the device, holding the bytes that were
+//! read from it. Data that it would verify elsewhere on the device (the MFT of NTFS) is a hole there;
+//! [`super::table`] covers those cases.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -24,7 +26,7 @@ const SUPERBLOCK_FLAGS: c_int = 1 << 5 | 1 << 9 | 1 << 10;
 const PARTITION_FLAGS: c_int = 1 << 1 | 1 << 3;
 
 functions! {
-    /// Those of libblkid that are needed (blkid.h).
+    /// The functions of libblkid that are needed (blkid.h).
     Blkid, None, {
         fn blkid_new_probe() -> *mut c_void;
         fn blkid_free_probe(*mut c_void);
@@ -41,7 +43,7 @@ functions! {
 
 static LOADED: OnceLock<Blkid> = OnceLock::new();
 
-/// The first signature that libblkid finds; `None` without libblkid, or when it fails.
+/// The first signature that libblkid finds; `None` without libblkid, or if it fails.
 pub(super) fn find(image: &Image) -> Option<Option<Signature>> {
     let load = || -> Result<Blkid, LibraryLoadError> { Blkid::find(&Loaded::open(FILE)?) };
     let library = once(&LOADED, load).ok()?;
@@ -50,18 +52,18 @@ pub(super) fn find(image: &Image) -> Option<Option<Signature>> {
     probe.run(&copy, image.block_bytes)
 }
 
-/// The sparse copy.
+/// Creates the sparse copy.
 fn copy(image: &Image) -> Option<File> {
     // SAFETY: a name that ends with NUL, and a flag.
     let fd = unsafe { libc::memfd_create(c"brunt-signatures".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: a descriptor that was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(image.size).ok()?;
     for (offset, bytes) in &image.pieces {
-        // Zeros stay holes.
+        // Leave zeros as holes.
         for (number, page) in bytes.chunks(4096).enumerate() {
             if page.iter().any(|byte| *byte != 0) {
                 file.write_all_at(page, offset + number as u64 * 4096)
@@ -72,7 +74,7 @@ fn copy(image: &Image) -> Option<File> {
     Some(file)
 }
 
-/// A probe of libblkid; freed when it goes.
+/// A libblkid probe, freed on drop.
 struct Probe {
     library: &'static Blkid,
     probe: *mut c_void,
@@ -85,7 +87,7 @@ impl Probe {
         (!probe.is_null()).then_some(Probe { library, probe })
     }
 
-    /// What is first found in a file; the outer `None` is a failure.
+    /// The first signature in a file; the outer `None` is a failure.
     fn run(&self, file: &File, block_bytes: u32) -> Option<Option<Signature>> {
         let Probe { library, probe } = *self;
         // SAFETY: a probe of this library, and a file that outlives the calls.
@@ -93,7 +95,7 @@ impl Probe {
             if (library.blkid_probe_set_device)(probe, file.as_raw_fd(), 0, 0) != 0 {
                 return None;
             }
-            // What fails here leaves the default, 512.
+            // If this fails, the default of 512 remains.
             (library.blkid_probe_set_sectorsize)(probe, block_bytes);
             (library.blkid_probe_enable_superblocks)(probe, 1);
             (library.blkid_probe_set_superblocks_flags)(probe, SUPERBLOCK_FLAGS);

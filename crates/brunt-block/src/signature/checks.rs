@@ -1,8 +1,8 @@
-//! Closer looks at kinds of data whose magic number is too short to be believed, or has no fixed place. Called by
+//! Verifies kinds of data whose magic number is too short to be reliable, or has no fixed location. Called by
 //! [`super::table`]. Layouts are those of util-linux, `libblkid/src`.
 //!
-//! The rule: a check refuses what cannot be, and never demands a checksum that a damaged but valuable disk may lack,
-//! except where two bytes are all that speaks for a kind.
+//! The rule: a check rejects impossible values, but never requires a checksum that a damaged but valuable disk may
+//! lack, except where two bytes are the only evidence of a kind.
 
 use super::Image;
 
@@ -21,7 +21,7 @@ pub(super) fn lvm1(image: &Image, at: u64) -> bool {
         .is_some_and(|pv| matches!(le16(pv, 2), 1 | 2))
 }
 
-/// HFS: the size of an allocation block is a multiple of 512.
+/// HFS: the allocation block size is a multiple of 512.
 pub(super) fn hfs(image: &Image, at: u64) -> bool {
     image.get(at, 24).is_some_and(|mdb| {
         let allocation = be32(mdb, 20);
@@ -29,7 +29,7 @@ pub(super) fn hfs(image: &Image, at: u64) -> bool {
     })
 }
 
-/// Minix 1 and 2, at the magic number in the superblock: maps that are long enough, in either byte order.
+/// Minix 1 and 2, at the magic number in the superblock: the bitmaps are long enough, in either byte order.
 pub(super) fn minix(image: &Image, at: u64) -> bool {
     let Some(sb) = image.get(at - 0x10, 24) else {
         return false;
@@ -43,7 +43,7 @@ pub(super) fn minix(image: &Image, at: u64) -> bool {
     zone_size == 0 && inodes > 0 && inode_maps * 8192 > inodes && zone_maps > 0
 }
 
-/// Minix 3: the same.
+/// Minix 3: like [`minix`].
 pub(super) fn minix3(image: &Image, at: u64) -> bool {
     let Some(sb) = image.get(at - 0x18, 32) else {
         return false;
@@ -60,14 +60,14 @@ pub(super) fn minix3(image: &Image, at: u64) -> bool {
     two(12) == 0 && inodes > 0 && u64::from(two(6)) * 8192 > u64::from(inodes)
 }
 
-/// NILFS2, at the magic number in a superblock: a revision and a length that can be.
+/// NILFS2, at the magic number in a superblock: plausible revision and length.
 pub(super) fn nilfs2(image: &Image, at: u64) -> bool {
     image.get(at - 6, 10).is_some_and(|sb| {
         u32::from_le_bytes([sb[0], sb[1], sb[2], sb[3]]) <= 16 && (20..=1024).contains(&le16(sb, 8))
     })
 }
 
-/// FileVault 2, at the magic number in its header: version 1, checksum by CRC-32C.
+/// FileVault 2, at the magic number in its header: version 1, CRC-32C checksum.
 pub(super) fn file_vault(image: &Image, at: u64) -> bool {
     let version = image.get(at - 88 + 8, 2);
     let algorithm = image.get(at + 2, 4);
@@ -79,7 +79,7 @@ pub(super) fn adaptec(image: &Image, at: u64) -> bool {
     image.has(at + 256, b"DPTM")
 }
 
-/// Silicon Image, at the magic number in its sector: the first checksum.
+/// Silicon Image, at the magic number in its sector: the first checksum matches.
 pub(super) fn silicon(image: &Image, at: u64) -> bool {
     let Some(sector) = image.get(at - 0x60, 512) else {
         return false;
@@ -98,7 +98,7 @@ pub(super) fn via(image: &Image, at: u64) -> bool {
     })
 }
 
-/// JMicron: a RAID level that exists, and nothing but printable characters or zeros in the name of the array.
+/// JMicron: an existing RAID level, and an array name of printable characters or zeros only.
 pub(super) fn jmicron(image: &Image, at: u64) -> bool {
     image.get(at, 0x34).is_some_and(|sector| {
         let printable = |byte: &u8| *byte == 0 || byte.is_ascii_graphic() || *byte == b' ';
@@ -106,7 +106,7 @@ pub(super) fn jmicron(image: &Image, at: u64) -> bool {
     })
 }
 
-/// Sun: the words of the sector cancel each other out.
+/// Sun: the XOR of the sector's words is zero.
 pub(super) fn sun(image: &Image, _at: u64) -> bool {
     image.get(0, 512).is_some_and(|sector| {
         let xor = (0..512)
@@ -116,20 +116,20 @@ pub(super) fn sun(image: &Image, _at: u64) -> bool {
     })
 }
 
-/// Apple: a block size that can be, and a map entry in the next block.
+/// Apple: a nonzero block size, and a map entry in the next block.
 pub(super) fn mac(image: &Image, at: u64) -> bool {
     let Some(size) = image.get(at + 2, 2) else {
         return false;
     };
     let block = u64::from(u16::from_be_bytes([size[0], size[1]]));
-    // CD-ROMs say 2048 and have entries on 512.
+    // CD-ROMs say 2048 but have entries on 512.
     block > 0
         && [block, 512]
             .iter()
             .any(|block| image.has(*block, b"PM") || image.has(*block, b"TS"))
 }
 
-/// ZFS: an uberblock each KiB (or a multiple) of the second half of one of four labels, in either byte order.
+/// ZFS: an uberblock at each KiB (or a multiple) of the second half of one of four labels, in either byte order.
 pub(super) fn zfs(image: &Image) -> Option<u64> {
     const LABEL: u64 = 256 << 10;
     let whole = image.size / LABEL * LABEL;
@@ -149,15 +149,15 @@ pub(super) fn zfs(image: &Image) -> Option<u64> {
         })
 }
 
-/// LUKS2: the second header, which says where it is.
+/// LUKS2: the secondary header, which states its own location.
 pub(super) fn luks2_second(image: &Image) -> Option<u64> {
     (14..=22).map(|shift| 1 << shift).find(|offset| {
-        // `hdr_offset` stands behind 256 bytes of names, a salt and a UUID.
+        // `hdr_offset` follows 256 bytes of names, a salt and a UUID.
         image.has(*offset, b"SKUL\xba\xbe")
     })
 }
 
-/// An external log of XFS: a record's header in any of the first 512 sectors, where no file system starts.
+/// An external XFS log: a record header in any of the first 512 sectors, with no file system starting there.
 pub(super) fn xfs_log(image: &Image) -> Option<u64> {
     for offset in (0..256 << 10).step_by(512) {
         let header = image.get(offset, 304)?;

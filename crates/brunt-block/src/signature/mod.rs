@@ -2,8 +2,8 @@
 //! here first and refuses unless the user has named that very device. Uses libblkid where the machine has it, as
 //! `wipefs` does, and always our own table as well; finding nothing is no guarantee.
 //!
-//! Works on every backend: the places where signatures stand are read through the device, in requests no longer than
-//! it takes, and libblkid gets a sparse copy of them.
+//! Works on every backend: the locations of signatures are read through the device, in requests no longer than it
+//! accepts, and libblkid gets a sparse copy of them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,10 +17,10 @@ mod blkid;
 mod checks;
 mod table;
 
-/// Why a device could not be looked at.
+/// Why a device could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
-    /// There is no ring to be had for any device, so that nothing could be written either.
+    /// No ring is available for any device, so nothing could be written either.
     #[error(transparent)]
     Ring(io::Error),
     /// The device cannot be opened or read.
@@ -28,7 +28,7 @@ pub enum LookError {
     Device(#[from] io::Error),
 }
 
-/// What looked for signatures.
+/// What searched for signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detector {
     /// libblkid and Brunt's own table.
@@ -46,14 +46,14 @@ impl fmt::Display for Detector {
     }
 }
 
-/// A signature that was found. Prints in words that fit behind "contains".
+/// A signature that was found. Its text fits after "contains".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// What it is, such as "an XFS file system".
     pub what: String,
-    /// Its type as `wipefs` names it.
+    /// Its type, as named by `wipefs`.
     pub kind: String,
-    /// Where its magic number is, in bytes from the start of the device, where that is known.
+    /// Offset of its magic number in bytes from the start of the device, if known.
     pub offset_bytes: Option<u64>,
     /// What found it.
     pub by: Detector,
@@ -69,16 +69,16 @@ impl fmt::Display for Signature {
     }
 }
 
-/// What looking at a device gave.
+/// The result of checking a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// The first signature, if there is one.
+    /// The first signature, if any.
     pub found: Option<Signature>,
-    /// What looked.
+    /// What searched.
     pub by: Detector,
 }
 
-/// Looks for signatures of data on the device.
+/// Searches for signatures of data on the device.
 ///
 /// # Errors
 /// See [`LookError`].
@@ -87,7 +87,8 @@ pub fn look(backend: &dyn Backend) -> Result<Looked, LookError> {
     let by_table = || table::find(&image);
     let looked = match blkid::find(&image) {
         Some(found) => Looked {
-            // Checksums and far structures make libblkid stricter: what only the table knows counts too.
+            // libblkid is stricter because it verifies checksums and distant structures, so the
+            // table's findings count too.
             found: found.or_else(by_table),
             by: Detector::Blkid,
         },
@@ -99,11 +100,11 @@ pub fn look(backend: &dyn Backend) -> Result<Looked, LookError> {
     Ok(looked)
 }
 
-/// The parts of a device where signatures stand.
+/// The parts of a device that may hold signatures.
 struct Image {
     size: u64,
     block_bytes: u32,
-    /// Offset and bytes, in order, none overlapping.
+    /// Offsets and bytes, in order and without overlap.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
@@ -121,29 +122,29 @@ impl Image {
     }
 }
 
-/// First and last byte but one of what is read: in bytes from the start, and from the end.
+/// The ranges to read, each from its first byte to the byte after its last: from the start, and back from the end.
 const FROM_START: &[(u64, u64)] = &[
-    // ZFS has its second label's uberblocks up to 512 KiB, LUKS2 secondary headers up to 256 KiB and on.
+    // ZFS's second label has uberblocks up to 512 KiB; LUKS2 has secondary headers at 256 KiB and beyond.
     (0, 516 << 10),
     (1 << 20, (1 << 20) + 4096),
     (2 << 20, (2 << 20) + 8192),
     (4 << 20, (4 << 20) + 4096),
 ];
 const FROM_END: &[(u64, u64)] = &[
-    // Promise: its farthest place, 3,087 sectors before the end.
+    // Promise: its farthest location, 3,087 sectors before the end.
     (3087 * 512, 3086 * 512),
-    // bcachefs keeps a copy 1 MiB before the end, on 4 KiB.
+    // bcachefs keeps a copy 1 MiB before the end, aligned to 4 KiB.
     (1 << 20, (1 << 20) - 4096),
-    // ZFS has two labels in the last 512 KiB of whole 256 KiB.
+    // ZFS has two labels in the last 512 KiB, rounded down to 256 KiB.
     (768 << 10, 0),
 ];
 
-/// Longest request, where the device takes longer ones.
+/// Maximum request size, even if the device accepts longer ones.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
-/// Requests at once.
+/// Concurrent requests.
 const DEPTH: u32 = 4;
 
-/// The ranges to read from a device, in whole blocks, in order, joined where they touch.
+/// The ranges to read from a device, in whole blocks, in order, merged where they touch.
 fn ranges(size: u64, block: u64) -> Vec<(u64, u64)> {
     let end = size / block * block;
     let of_end = FROM_END

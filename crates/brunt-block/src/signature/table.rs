@@ -1,24 +1,24 @@
-//! Brunt's own table of signatures: what libblkid knows, for programs and machines without it. A test compares it with
-//! `wipefs`, type by type. Sources: the magic numbers of util-linux, `libblkid/src/superblocks` and `partitions`.
+//! Brunt's own table of signatures: those of libblkid, for programs and machines without it. A test compares it with
+//! `wipefs`, type by type. Sources: the magic numbers in util-linux, `libblkid/src/superblocks` and `partitions`.
 //!
 //! The rule: a magic number shorter than four bytes has a check, unless its absence has ever cost data.
 
 use super::checks;
 use super::{Detector, Image, Signature};
 
-/// Where a magic number stands.
+/// Location of a magic number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
-    /// In bytes from the start.
+    /// Bytes from the start.
     Start(u64),
-    /// In bytes back from the end, and on from there.
+    /// Bytes back from the end, then forward from there.
     End(u64, u64),
-    /// As [`At::End`], from the end of the last whole unit of so many bytes.
+    /// A unit and a distance in bytes: back from the end of the last whole unit.
     EndOf(u64, u64),
 }
 
 impl At {
-    /// In bytes from the start of a device of this size.
+    /// The offset in bytes from the start of a device of this size.
     pub(super) fn offset(self, size: u64) -> Option<u64> {
         match self {
             At::Start(offset) => Some(offset),
@@ -28,14 +28,14 @@ impl At {
     }
 }
 
-/// Looks closer at what has the magic number, given the offset of that.
+/// Verifies a match further, given the offset of its magic number.
 pub(super) type Check = fn(&Image, u64) -> bool;
 
 /// One kind of data.
 pub(super) struct Known {
-    /// As libblkid calls it.
+    /// As named by libblkid.
     pub kind: &'static str,
-    /// In words that fit behind "contains".
+    /// Text that fits after "contains".
     pub what: &'static str,
     pub places: &'static [At],
     pub magics: &'static [&'static [u8]],
@@ -82,7 +82,7 @@ const PAGES: &[At] = &[
     Start(64 * K - 10),
 ];
 
-/// The first that matches is the answer, so what stands in front of others comes first.
+/// The first match wins, so kinds that precede others on disk come first.
 #[rustfmt::skip] // one kind a line
 pub(super) static KNOWN: &[Known] = &[
     known("gpt", "a GPT partition table", &[Start(512), Start(4096)], &[b"EFI PART"]),
@@ -184,15 +184,15 @@ pub(super) static KNOWN: &[Known] = &[
     known("dasd", "a DASD volume label", &[Start(1028), Start(2 * K + 4), Start(4 * K + 4), Start(8 * K + 4)], &[b"\xe5\xd6\xd3\xf1"]),
     checked("sun", "a Sun partition table", &[Start(508)], &[b"\xda\xbe"], checks::sun),
     checked("mac", "an Apple partition map", &[Start(0)], &[b"ER"], checks::mac),
-    // Boot sectors of FAT and NTFS end like this too; they were asked about above.
+    // Boot sectors of FAT and NTFS also end like this; those were checked above.
     known("dos", "an MBR partition table or a boot sector", &[Start(510)], &[b"\x55\xaa"]),
     known("gpt", "a GPT partition table (its second copy)", &[End(512, 0), End(4096, 0)], &[b"EFI PART"]),
 ];
 
-/// Where a kind is, if it is there.
+/// Returns the location of a kind, if it is present.
 type Search = fn(&Image) -> Option<u64>;
 
-/// Kinds that have no magic number in one place.
+/// Kinds without a magic number in a fixed place.
 #[rustfmt::skip]
 static SEARCHED: &[(&str, &str, Search)] = &[
     ("zfs_member", "a ZFS pool", checks::zfs),
@@ -201,7 +201,7 @@ static SEARCHED: &[(&str, &str, Search)] = &[
     ("atari", "an Atari partition table", checks::atari),
 ];
 
-/// The words for a type that libblkid names.
+/// The text for a type that libblkid names.
 pub(super) fn words(kind: &str) -> Option<&'static str> {
     let kind = match kind {
         "ext2" | "ext3" | "ext4dev" | "jbd" => "ext4",
@@ -218,7 +218,7 @@ pub(super) fn words(kind: &str) -> Option<&'static str> {
         .map(|(_, what)| what)
 }
 
-/// The first signature of the table that the image holds.
+/// The first signature of the table found in the image.
 pub(super) fn find(image: &Image) -> Option<Signature> {
     let signature = |kind: &str, what: &str, offset| Signature {
         what: what.to_string(),

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 const SIZE: u64 = 64 << 20;
 
-/// What a disk with a signature holds: offsets and bytes.
+/// The content of a disk with a signature: offsets and bytes.
 type Parts = Vec<(u64, Vec<u8>)>;
 
 fn at(offset: u64, bytes: &[u8]) -> (u64, Vec<u8>) {
     (offset, bytes.to_vec())
 }
 
-/// What stands around a magic number, so that it is believed: by libblkid too, where it looks closer.
+/// The data around a magic number that makes it valid, also for libblkid, which verifies more.
 fn around(kind: &str, offset: u64, magic: &[u8], size: u64) -> Parts {
     let le32 = u32::to_le_bytes;
     match kind {
@@ -106,7 +106,7 @@ fn lvm2(offset: u64, magic: &[u8]) -> Parts {
     ]
 }
 
-/// A superblock of md's version 1.
+/// A superblock of md version 1.
 fn md1(offset: u64) -> Parts {
     vec![
         at(offset + 4, &1u32.to_le_bytes()),
@@ -123,7 +123,7 @@ fn nilfs2(offset: u64, size: u64) -> Parts {
     ]
 }
 
-/// Each magic number of the table in each of its places, with what it takes to be believed.
+/// Disks with each magic number of the table in each of its locations, and the data that makes it valid.
 fn disks(size: u64) -> Vec<(&'static str, u64, Parts)> {
     let mut disks = Vec::new();
     for known in KNOWN {
@@ -164,7 +164,7 @@ fn disks(size: u64) -> Vec<(&'static str, u64, Parts)> {
     disks
 }
 
-/// Every signature is found where it is, on devices of either block size and whatever they take at once.
+/// Every signature is found at its location, on devices of either block size and any maximum request size.
 #[test]
 fn each_signature_of_the_table_is_found_on_any_device() {
     for (block, size) in [(512, SIZE), (4096, SIZE), (512, SIZE + 512 * 77)] {
@@ -184,7 +184,7 @@ fn each_signature_of_the_table_is_found_on_any_device() {
     }
 }
 
-/// Empty disks, and disks full of one byte or of random data, hold nothing.
+/// Empty disks, and disks filled with one byte or with random data, hold no signature.
 #[test]
 fn what_holds_no_signature_is_free() {
     let check = |fill: &dyn Fn(u64) -> u8| {
@@ -206,7 +206,7 @@ fn what_holds_no_signature_is_free() {
     check(&|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8);
 }
 
-/// A device shorter than what is looked at is looked at whole.
+/// A device shorter than the ranges is read whole.
 #[test]
 fn short_devices() {
     let backend = MemoryBackend::new(512, 512).unwrap();
@@ -219,7 +219,7 @@ fn short_devices() {
     );
 }
 
-/// The ranges touch no byte twice, are whole blocks, and hold every place of the table.
+/// The ranges don't overlap, are whole blocks, and cover every location of the table.
 #[test]
 fn ranges_hold_every_place() {
     for (size, block) in [
@@ -256,7 +256,7 @@ fn ranges_hold_every_place() {
     }
 }
 
-/// A device that takes little at once is read in pieces.
+/// A device with a small maximum request size is read in pieces.
 #[test]
 fn requests_are_no_longer_than_the_device_takes() {
     let backend = crate::open_url("memory:64MiB").unwrap();
@@ -270,7 +270,7 @@ fn requests_are_no_longer_than_the_device_takes() {
     assert_eq!(look(&*short).unwrap().found, None);
 }
 
-/// A device with a shorter longest request, which refuses longer ones.
+/// A device with a smaller maximum request size, which refuses longer requests.
 struct Short {
     inner: Arc<dyn Backend>,
     info: Option<crate::DeviceInfo>,
@@ -332,7 +332,7 @@ impl crate::Device for ShortDevice {
     }
 }
 
-/// Where administrators' programs are; not on everybody's PATH.
+/// Search path including directories of administrators' programs, which aren't on every PATH.
 fn search() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -346,7 +346,7 @@ fn needs(program: &str) {
     println!("skipped: needs {program}");
 }
 
-/// The types that `wipefs` sees in a file.
+/// The types that `wipefs` finds in a file.
 fn wipefs(path: &Path) -> Option<BTreeSet<String>> {
     let mut wipefs = Command::new("wipefs");
     wipefs
@@ -358,7 +358,7 @@ fn wipefs(path: &Path) -> Option<BTreeSet<String>> {
     Some(text.split_whitespace().map(str::to_string).collect())
 }
 
-/// What `wipefs` finds on a disk the table finds as well; and each type that libblkid names is on one of these disks, so
+/// The table finds every signature that `wipefs` finds; and each type that libblkid names is on one of these disks, so
 /// that a new one fails here.
 #[test]
 fn the_table_knows_what_wipefs_knows() {
@@ -416,7 +416,7 @@ fn the_table_knows_what_wipefs_knows() {
     println!("not on any disk for wipefs: {unproven:?}");
 }
 
-/// What the real tools write is found, by the table alone too.
+/// Signatures written by the real tools are found, also by the table alone.
 #[test]
 fn what_tools_write_is_found() {
     let folder = tempfile::tempdir().unwrap();

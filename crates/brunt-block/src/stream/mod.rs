@@ -1,10 +1,9 @@
-//! A connection on a ring, TCP or of the Unix domain, made for protocols that frame bulk data: sends chains of borrowed
-//! segments in one vectored call, receives headers into one buffer and payloads straight to
-//! where they belong. Both ends of iSCSI stand on it. It knows no protocol.
+//! A connection on a ring, TCP or Unix, for protocols that frame bulk data: it sends chains of borrowed segments in one
+//! vectored call, and receives headers into one buffer and payloads directly into their destination. Initiators and
+//! targets of iSCSI both use it. It knows no protocol.
 //!
-//! The loop of its owner: [`Stream::arm`] and [`Stream::flush`], [`Ring::enter`],
-//! [`Stream::poll`]; then parse [`Stream::bytes`], `consume` what was understood, or `place` a
-//! payload that is long. All of it is queued work; none of it blocks.
+//! The owner's loop: [`Stream::arm`] and [`Stream::flush`], [`Ring::enter`], [`Stream::poll`]; then parse
+//! [`Stream::bytes`], `consume` the parsed bytes, or `place` a long payload. All of these only queue work; none blocks.
 
 mod send;
 
@@ -21,44 +20,44 @@ use crate::sparse::SparseMemory;
 pub use send::Lent;
 use send::{Batch, LentSlot};
 
-/// Behind a long payload that goes to its place, so much is received along with it: the next header,
-/// and small PDUs whole. More would have to be copied out again.
+/// Bytes received after a long payload in the same call: the next header, and small PDUs whole. More would
+/// have to be copied out again.
 const TAIL_BYTES: usize = 4096;
-/// A payload of which less is missing than this is no long one: behind its rest as much is received as
-/// there is room for, because a receive costs more than copying so little.
+/// A payload missing less than this isn't long: the rest of the receive buffer is filled along with it, because another
+/// receive costs more than copying so few bytes.
 const LONG_BYTES_MIN: usize = 16 << 10;
-/// A payload of which so much is still to come is received where it belongs; less is copied, which costs less than a
-/// separate receive.
+/// A payload missing at least this many bytes is received directly into its destination; a smaller rest is copied,
+/// which costs less than a separate receive.
 pub const PLACE_BYTES_MIN: usize = 16 << 10;
-/// Payload to throw away goes through a buffer of this size.
+/// Size of the buffer for discarded payload.
 const DISCARD_BYTES: usize = 256 << 10;
 
 const USER_RECEIVE: u64 = 0;
 const USER_SEND: u64 = 1;
 
-/// Where a payload belongs.
+/// Destination of a payload.
 #[derive(Debug)]
 pub enum PayloadPlace {
-    /// From an offset in this buffer on.
+    /// Into this buffer, starting at an offset.
     Buf(Buf),
-    /// Into a memory medium itself; marked as written when the payload is complete.
+    /// Directly into a memory medium; marked as written when the payload is complete.
     Memory(Arc<SparseMemory>),
-    /// Nowhere.
+    /// Discarded.
     Discard,
 }
 
-/// What [`Stream::poll`] found.
+/// The result of [`Stream::poll`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// There are new bytes, or a place is full.
+    /// New bytes have arrived, or a place is full.
     pub received: bool,
-    /// Something was sent: there is more room below a bound on [`Stream::queued_bytes`].
+    /// Something was sent, so a limit on [`Stream::queued_bytes`] has more room.
     pub sent: bool,
-    /// No more will come: the peer closed (after what is in [`Stream::bytes`]) or the connection broke.
+    /// The stream has ended: the peer closed it (after the bytes in [`Stream::bytes`]), or the connection broke.
     pub ended: bool,
 }
 
-/// A connection. Dropping it closes it, after the kernel has let go of its buffers.
+/// A connection. Dropping it closes it, once the kernel has released its buffers.
 pub struct Stream {
     port: Port,
     socket: Socket,
@@ -69,7 +68,7 @@ pub struct Stream {
     placing: Option<Placing>,
     placed: Option<PayloadPlace>,
     receiving: Option<Box<Vector>>,
-    /// How many bytes of the receive under way go to the place; the others go behind `rx_end`.
+    /// Bytes of the outstanding receive that go to the place; the rest goes after `rx_end`.
     receiving_placed: usize,
     spare_call: Option<Box<Vector>>,
     discard: Buf,
@@ -88,17 +87,17 @@ struct Placing {
     start: u64,
 }
 
-/// What a vectored call needs to stay where it is while the kernel has it.
+/// The arguments of a vectored call, which must not move while the kernel has them.
 struct Vector {
     header: libc::msghdr,
     pieces: Vec<libc::iovec>,
 }
 
 impl Stream {
-    /// Puts a connected socket on the ring, with `rx_bytes` of room for what is not placed.
+    /// Puts a connected socket on the ring, with a receive buffer of `rx_bytes` for data that isn't placed.
     ///
     /// # Errors
-    /// When the socket's options cannot be set.
+    /// If the socket's options cannot be set.
     pub fn new(ring: &Ring, socket: impl Into<Socket>, rx_bytes: usize) -> io::Result<Stream> {
         let socket = socket.into();
         socket.set_nodelay(true)?;
@@ -132,10 +131,10 @@ impl Stream {
         &self.socket
     }
 
-    /// Hands the stream bytes that were read from the socket before it came here.
+    /// Adds bytes that were read from the socket before it was put on the ring.
     ///
     /// # Panics
-    /// When they do not fit behind what is unconsumed, or a receive is under way.
+    /// If they don't fit after the unconsumed bytes, or a receive is outstanding.
     pub fn preload(&mut self, bytes: &[u8]) {
         assert!(
             self.receiving.is_none(),
@@ -145,39 +144,39 @@ impl Stream {
         self.rx_end += bytes.len();
     }
 
-    /// What was received and not consumed. Empty while a place is being filled.
+    /// The bytes received and not consumed. Empty while a place is being filled.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.rx[self.rx_start..self.rx_end]
     }
 
-    /// Room for [`Stream::bytes`] in all: what has to be in it whole may not be longer.
+    /// Capacity of [`Stream::bytes`]: anything that must be in it whole can be no longer.
     pub fn rx_capacity(&self) -> usize {
         self.rx.len()
     }
 
-    /// Whether a payload of which `missing` bytes are still to come is better received where it belongs: when they are
-    /// many, or when the message of `total` bytes, its headers with it, does not fit the receive buffer whole.
+    /// Whether to receive a payload's `missing` bytes directly into their destination: if they are many, or if the
+    /// whole message of `total` bytes, headers included, doesn't fit the receive buffer.
     #[inline]
     pub fn wants_place(&self, missing: usize, total: usize) -> bool {
         missing >= PLACE_BYTES_MIN || total > self.rx_capacity()
     }
 
-    /// Steps over the first `count` bytes.
+    /// Consumes the first `count` bytes.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If there are fewer bytes.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.rx_end - self.rx_start);
         self.rx_start += count;
     }
 
-    /// The next `len` bytes, those in [`Stream::bytes`] first, go to `place` from `offset` on. When all
-    /// are there, [`Stream::take_placed`] gives the place back (at once, perhaps).
+    /// Directs the next `len` bytes, starting with those in [`Stream::bytes`], into `place` at `offset`. When all have
+    /// arrived (possibly at once), [`Stream::take_placed`] returns the place.
     ///
     /// # Panics
-    /// While another place is being filled or waits to be taken, or when the bytes do not fit there.
+    /// If another place is being filled or hasn't been taken yet, or if the bytes don't fit.
     pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
         assert!(
             self.placing.is_none() && self.placed.is_none(),
@@ -207,22 +206,22 @@ impl Stream {
         self.fill_from_rx();
     }
 
-    /// The place that was filled, once.
+    /// Returns the filled place, once.
     pub fn take_placed(&mut self) -> Option<PayloadPlace> {
         self.placed.take()
     }
 
-    /// Whether a place is still waiting for bytes.
+    /// Whether a place is still incomplete.
     pub fn is_placing(&self) -> bool {
         self.placing.is_some()
     }
 
-    /// Asks the kernel for more, unless it was asked already, nothing fits, or the stream has ended.
+    /// Queues a receive, unless one is outstanding, there is no room, or the stream has ended.
     pub fn arm(&mut self) {
         if self.receiving.is_some() || self.ended.is_some() {
             return;
         }
-        // Room first: to the front when there is nothing, or when the tail gets short.
+        // Make room first: move the data to the front if the buffer is empty or its tail gets short.
         if self.rx_start == self.rx_end {
             self.rx_start = 0;
             self.rx_end = 0;
@@ -284,7 +283,7 @@ impl Stream {
         unsafe { self.port.push(receive, USER_RECEIVE) };
     }
 
-    /// Looks at what the ring brought. Call after every [`Ring::enter`].
+    /// Processes what the ring completed. Call after every [`Ring::enter`].
     pub fn poll(&mut self) -> StreamEvent {
         let mut event = StreamEvent::default();
         while let Some(done) = self.port.pop() {
@@ -317,7 +316,7 @@ impl Stream {
         event
     }
 
-    /// Why the stream ended, when it has: `UnexpectedEof` when the peer closed it.
+    /// Why the stream ended, if it has: `UnexpectedEof` if the peer closed it.
     pub fn ended(&self) -> Option<io::ErrorKind> {
         self.ended
     }
@@ -327,18 +326,18 @@ impl Stream {
             .get_or_insert(io::Error::from_raw_os_error(-error).kind());
     }
 
-    /// `count` bytes came into the pieces of the receive call, in order.
+    /// Accounts for `count` bytes received into the pieces of the call, in order.
     fn accept(&mut self, count: usize) {
         let part = count.min(self.receiving_placed);
         self.rx_end += count - part;
         if let Some(placing) = &mut self.placing {
             placing.at += part as u64;
-            // The place may be younger than the receive: then its bytes came to the buffer.
+            // The place may be newer than the receive: its bytes are then in the receive buffer.
             self.fill_from_rx();
         }
     }
 
-    /// Moves what the place still lacks out of the receive buffer.
+    /// Moves the place's missing bytes out of the receive buffer.
     fn fill_from_rx(&mut self) {
         let Some(placing) = &mut self.placing else {
             return;
@@ -367,13 +366,12 @@ impl Stream {
         self.placed = Some(placing.place);
     }
 
-    /// Ends the connection at once and takes everything back from the kernel: afterwards every lent
-    /// buffer can be reclaimed, and the place that was being filled comes back half full. For an
-    /// owner whose buffers outlive the connection. Waits for the kernel, which is quick once the
-    /// socket is shut down.
+    /// Aborts the connection and takes everything back from the kernel: afterwards every lent buffer can be reclaimed,
+    /// and the place that was being filled is returned incomplete. For owners whose buffers outlive the connection.
+    /// Waits for the kernel, which is quick once the socket is shut down.
     ///
     /// # Panics
-    /// When the kernel still holds buffers a second later.
+    /// If the kernel still holds buffers a second later.
     pub fn abort(&mut self) -> Option<PayloadPlace> {
         let _ = self.socket.shutdown(Shutdown::Both);
         assert!(
@@ -397,7 +395,7 @@ impl Stream {
             .or_else(|| self.placed.take())
     }
 
-    /// No more will be sent: the peer reads what was sent, then the end.
+    /// Ends the sending direction: the peer reads what was sent, then the end of the stream.
     pub fn shutdown_write(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -409,7 +407,7 @@ impl Drop for Stream {
         self.port.ring().remove_socket();
         self.port.ring().remove_file(self.file);
         if !self.port.wait_idle() {
-            // Never seen after a shutdown; still, memory that the kernel may write to is not freed.
+            // Never seen after a shutdown, but memory that the kernel may still write to must not be freed.
             std::mem::forget(std::mem::take(&mut self.rx));
             std::mem::forget(std::mem::take(&mut self.discard));
             std::mem::forget(self.placing.take());

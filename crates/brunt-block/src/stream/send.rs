@@ -1,5 +1,5 @@
-//! The sending half of a [`Stream`]: segments are queued, gathered into one vectored call, and retired as the
-//! kernel takes them.
+//! The sending half of a [`Stream`]: segments are queued, gathered into one vectored call, and retired
+//! as the kernel sends them.
 //!
 //! The rule: the memory behind a segment stays in place until the call that carries it completes.
 
@@ -11,15 +11,15 @@ use crate::buffer::Buf;
 use crate::ring::call::Call;
 use crate::sparse::SparseMemory;
 
-/// Bytes sent as zeros come from here; small enough to stay in the second-level cache.
+/// Source of bytes sent as zeros; small enough to stay in the L2 cache.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// The kernel takes at most so many pieces in one call (UIO_MAXIOV).
+/// Maximum pieces in one call (the kernel's UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
-/// No piece is added to a call that has so much already. The kernel holds the socket for the whole of a call
-/// and leaves the peer's acknowledgements for its end: `brunt-bench iscsi --row "1m read"` under libiscsi's client
-/// gave 5.5 GB/s with 8 MiB a call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
+/// A call with this many bytes gets no further piece. The kernel locks the socket for the whole call and processes the
+/// peer's acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured
+/// 5.5 GB/s with 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
 const CALL_BYTES_MAX: usize = 1 << 20;
-/// A buffer that several segments are sent from and that comes back afterwards.
+/// A buffer from which several segments are sent before it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent(u32);
 
@@ -28,12 +28,12 @@ pub(super) struct LentSlot {
     pub pieces: u32,
 }
 
-/// Segments on their way, in order.
+/// Segments being sent, in order.
 pub(super) struct Batch {
     pub segments: VecDeque<Segment>,
-    /// Bytes of `Segment::Bytes`, back to back.
+    /// The data of `Segment::Bytes`, back to back.
     bytes: Vec<u8>,
-    /// How much of `bytes` the segments before the current front had.
+    /// Bytes of all segments that are not sent yet.
     pub queued: usize,
     call: Box<Vector>,
 }
@@ -64,17 +64,17 @@ pub(super) enum Segment {
 }
 
 impl Stream {
-    /// Bytes queued or being sent: what a sender that outruns its peer holds itself back by.
+    /// Bytes queued or being sent: a sender that outruns its peer bounds this.
     pub fn queued_bytes(&self) -> usize {
         self.filling.queued + self.flying.queued
     }
 
-    /// Queues a copy of `bytes`: headers and other short things.
+    /// Queues a copy of `bytes`: headers and other short data.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let start = self.filling.bytes.len();
         self.filling.bytes.extend_from_slice(bytes);
         self.filling.queued += bytes.len();
-        // Headers that follow one another are one piece.
+        // Merge consecutive headers into one piece.
         if let Some(Segment::Bytes { len, .. }) = self.filling.segments.back_mut() {
             *len += bytes.len();
         } else if !bytes.is_empty() {
@@ -85,10 +85,10 @@ impl Stream {
         }
     }
 
-    /// Queues part of a buffer, which goes back to its pool when it is sent.
+    /// Queues part of a buffer, which returns to its pool once it is sent.
     ///
     /// # Panics
-    /// When the part is not inside the buffer.
+    /// If the part lies outside the buffer.
     pub fn push_buf(&mut self, buf: Buf, start: usize, len: usize) {
         assert!(start + len <= buf.len());
         self.push(Segment::Buf { buf, start, len }, len);
@@ -102,7 +102,7 @@ impl Stream {
     /// Queues part of a memory medium. Its content is read when it is sent.
     ///
     /// # Panics
-    /// When the part is not inside the medium.
+    /// If the part lies outside the medium.
     pub fn push_memory(&mut self, memory: &Arc<SparseMemory>, offset: u64, len: usize) {
         let _ = memory.ptr(offset, len as u64);
         self.push(
@@ -115,8 +115,7 @@ impl Stream {
         );
     }
 
-    /// Takes a buffer in, from which [`Stream::push_lent`] sends parts and which
-    /// [`Stream::reclaim`] gives back.
+    /// Takes a buffer from which [`Stream::push_lent`] sends parts and which [`Stream::reclaim`] returns.
     pub fn lend(&mut self, buf: Buf) -> Lent {
         let slot = LentSlot {
             buf: Some(buf),
@@ -137,7 +136,7 @@ impl Stream {
     /// The bytes of a lent buffer (for a digest).
     ///
     /// # Panics
-    /// When it was reclaimed.
+    /// If it was already reclaimed.
     pub fn lent_bytes(&self, lent: Lent) -> &[u8] {
         self.lent[lent.0 as usize]
             .buf
@@ -148,17 +147,17 @@ impl Stream {
     /// Queues part of a lent buffer.
     ///
     /// # Panics
-    /// When it was reclaimed, or the part is not inside it.
+    /// If it was already reclaimed, or the part lies outside it.
     pub fn push_lent(&mut self, lent: Lent, start: usize, len: usize) {
         assert!(start + len <= self.lent_bytes(lent).len());
         self.lent[lent.0 as usize].pieces += 1;
         self.push(Segment::Lent { lent, start, len }, len);
     }
 
-    /// The buffer back, once no part of it is queued or being sent; `None` until then.
+    /// Returns the buffer once no part of it is queued or being sent; `None` until then.
     ///
     /// # Panics
-    /// When it was reclaimed before.
+    /// If it was already reclaimed.
     pub fn reclaim(&mut self, lent: Lent) -> Option<Buf> {
         let slot = &mut self.lent[lent.0 as usize];
         if slot.pieces > 0 {
@@ -173,7 +172,7 @@ impl Stream {
         self.filling.segments.push_back(segment);
     }
 
-    /// Hands what is queued to the kernel, unless a send is under way.
+    /// Passes queued data to the kernel, unless a send is outstanding.
     pub fn flush(&mut self) {
         if self.sending || self.ended.is_some() {
             return;
@@ -198,7 +197,7 @@ impl Stream {
         unsafe { self.port.push(send, USER_SEND) };
     }
 
-    /// The pieces of the flying segments, as many as go into one call.
+    /// Gathers pieces of the segments being sent, as many as go into one call.
     fn gather(&mut self) {
         let Batch {
             segments,
@@ -251,7 +250,7 @@ impl Stream {
         call.point();
     }
 
-    /// `count` bytes of the flying segments were sent.
+    /// Accounts for `count` bytes of these segments that were sent.
     pub(super) fn retire(&mut self, count: usize) {
         self.flying.queued -= count;
         let mut left = count;

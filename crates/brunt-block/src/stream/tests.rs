@@ -1,4 +1,4 @@
-//! Streams over real sockets: what is sent arrives, and what is received comes to its place.
+//! Streams over real sockets: sent data arrives, and received data reaches its place.
 
 use super::*;
 use crate::RingConfig;
@@ -17,8 +17,8 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-/// Every kind of segment arrives whole and in order, though it is far more than the
-/// socket takes at once, and lent buffers come back only when they are sent.
+/// Every kind of segment arrives complete and in order, although the total far exceeds what the socket takes at once,
+/// and lent buffers are returned only after they are sent.
 #[test]
 fn segments_arrive_in_order() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -63,8 +63,8 @@ fn segments_arrive_in_order() {
     assert_eq!(stream.reclaim(lent).unwrap().len(), data.len());
 }
 
-/// Headers come out of `bytes`, payloads go to their places, whatever the pieces
-/// in which they arrive, and the peer's close is seen after the last byte.
+/// Headers arrive in `bytes` and payloads in their places, however the data is fragmented, and the peer's close is
+/// seen after the last byte.
 #[test]
 fn payloads_go_to_their_places() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -78,7 +78,7 @@ fn payloads_go_to_their_places() {
     });
     let memory = Arc::new(SparseMemory::new(1 << 20).unwrap());
     let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
-    // A header of 10 bytes, then a payload to each kind of place in turn.
+    // A header of 10 bytes, then a payload for each kind of place in turn.
     let sizes = [100usize, 50_000, 300_000, 9_000, 400_000];
     let mut at = 0;
     let mut step = 0;
@@ -132,7 +132,7 @@ fn payloads_go_to_their_places() {
     assert_eq!(stream.ended(), Some(io::ErrorKind::UnexpectedEof));
 }
 
-/// An aborted stream gives back what it had, in the middle of sending and placing.
+/// An aborted stream returns all its buffers in the middle of sending and placing.
 #[test]
 fn abort_gives_everything_back() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -152,7 +152,7 @@ fn abort_gives_everything_back() {
     assert!(stream.poll().ended);
 }
 
-/// A stream that goes away in the middle of everything leaves no request behind.
+/// A stream dropped in the middle of sending and receiving leaves no request behind.
 #[test]
 fn dropped_in_flight() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -168,7 +168,7 @@ fn dropped_in_flight() {
     }
 }
 
-/// A Unix socket carries both directions as TCP does.
+/// A Unix socket carries both directions, as TCP does.
 #[test]
 fn unix_sockets() {
     let ring = Ring::new(RingConfig::default()).unwrap();

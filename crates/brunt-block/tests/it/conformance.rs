@@ -1,5 +1,5 @@
-//! One suite over every backend and every stack of layers: what [`Device`] promises, seen from
-//! outside. A random mix is checked against a model of the medium; the seed is in every message.
+//! One suite over every backend and every stack of layers: the guarantees of [`Device`], checked from outside. A random
+//! mix is checked against a model of the medium; the seed is in every message.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -23,7 +23,7 @@ const SIZE_BYTES: u64 = 8 << 20;
 const DEPTH: u32 = 24;
 
 thread_local! {
-    /// What does the requests of a test's rings.
+    /// The engine of a test's rings.
     static ENGINE: Cell<IoEngine> = const { Cell::new(IoEngine::IoUring) };
 }
 
@@ -34,7 +34,7 @@ fn ring_config() -> RingConfig {
     }
 }
 
-/// A device, its ring, and what is on its way between them and the test.
+/// A device and its ring.
 struct Bench {
     // Dropped before the ring.
     device: Box<dyn Device>,
@@ -68,12 +68,12 @@ impl Bench {
         }
     }
 
-    /// One round of the loop that every owner of a ring runs.
+    /// One turn of the loop that every ring's owner runs.
     fn turn(&mut self, done: &mut Vec<Completion>) {
         turn(&self.ring, &mut *self.device, &mut VecDeque::new(), done).unwrap();
     }
 
-    /// Runs the requests to their ends; completions in the order of their tags.
+    /// Runs requests to completion; returns their completions in the order of their tags.
     fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
         let mut batch = VecDeque::from(requests);
         let mut done = Vec::new();
@@ -91,12 +91,12 @@ impl Bench {
     }
 }
 
-/// Says that a test was left out for lack of something that no package brings.
+/// Reports that a test was skipped because it needs something that no package provides.
 fn skip(needs: &str) {
     println!("skipped: needs {needs}");
 }
 
-/// The whole suite on one stack, by each engine: for stacks with files or sockets.
+/// The whole suite on one stack with each engine, for stacks with files or sockets.
 fn conforms_by_each_engine(url: &str) {
     for engine in IoEngine::ALL {
         ENGINE.set(engine);
@@ -124,7 +124,7 @@ fn conforms(url: &str) {
     model(url, &*backend, zeros, 2);
 }
 
-/// A device takes as many as its depth, leaves the rest in order, answers each once.
+/// A device takes as many requests as its depth, leaves the rest in order, and completes each once.
 fn limits(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
     let mut batch: VecDeque<_> = (0..u64::from(DEPTH) + 7)
@@ -163,8 +163,7 @@ fn limits(url: &str, backend: &dyn Backend) {
     );
 }
 
-/// What lies outside, is not aligned, or has no buffer fails alone; no bytes at all are
-/// fine anywhere.
+/// A request that is out of range, unaligned, or without a buffer fails alone; an empty request succeeds anywhere.
 fn wrong_requests(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
     let (block, size) = (
@@ -201,7 +200,7 @@ fn wrong_requests(url: &str, backend: &dyn Backend) {
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
 }
 
-/// The first and the last block are blocks like others, and one request may be long.
+/// The first and the last block work like others, and one request may be long.
 fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     let mut bench = Bench::new(backend, DEPTH);
     let (block, size) = (
@@ -254,7 +253,7 @@ fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     }
 }
 
-/// One request at a time, from a client that has no other.
+/// One request at a time, from a client without other requests.
 fn one_at_a_time(url: &str, backend: &dyn Backend, zeros: bool) {
     let mut bench = Bench::new(backend, 1);
     let block = u64::from(backend.info().block_bytes);
@@ -297,8 +296,8 @@ fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     assert_eq!(done.len(), 5000, "{url}");
 }
 
-/// Whatever the mix, a read sees what the completed writes left. Requests that overlap are
-/// not in flight together unless both read.
+/// Whatever the mix, a read returns the data of the completed writes. Overlapping requests are not in flight
+/// together unless all are reads.
 fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
     let mut bench = Bench::new(backend, DEPTH);
     let (block, blocks) = (
@@ -380,8 +379,7 @@ fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
     assert!(whole.buf[..] == medium[..], "{url}, seed {seed}");
 }
 
-/// A device that goes away with requests in flight leaves nothing behind, not even for the
-/// device that comes next on the ring.
+/// A device dropped with requests in flight leaves nothing behind, not even for the next device on the ring.
 fn dropped_in_flight(url: &str, backend: &dyn Backend) {
     let ring = Ring::new(ring_config()).unwrap();
     for round in 0..30 {
@@ -399,8 +397,8 @@ fn dropped_in_flight(url: &str, backend: &dyn Backend) {
         let done = next.one(Op::Read, 0, 4096, 0);
         assert_eq!((done.tag, done.result), (1, Ok(())), "{url}");
     }
-    // A device that is dropped waits only so long for a slow disk. Its writes must not come between later requests. The
-    // ring itself always has one call under way: the one that wakes it.
+    // A dropped device waits only for a limited time for a slow disk. Its writes must not interleave with later
+    // requests. The ring itself always has one outstanding call: its wake read.
     let begin = Clock::Monotonic.now();
     while ring.stats().completed + 1 < ring.stats().submitted {
         let now = Clock::Monotonic.now();
@@ -428,7 +426,7 @@ fn memory_delayed() {
     conforms("memory:8MiB?delay=exp:5us,servers=2");
 }
 
-/// A layer with nothing armed is not there; faults that the layers above overcome are not seen.
+/// A layer with nothing armed has no effect; faults corrected by upper layers are not visible.
 #[test]
 fn memory_with_faults() {
     conforms("memory:8MiB?fault=off");
@@ -445,7 +443,7 @@ fn memory_with_faults() {
     conforms("memory:8MiB?fault=bad-blocks,lba=99999999;misdirect,p=0&retry=1");
 }
 
-/// Arrays are devices like others: whole, degraded from the first request on, and rebuilding.
+/// Arrays conform like other devices: optimal, degraded from the first request on, and rebuilding.
 #[test]
 fn arrays() {
     let members = |count: u64, size: &str, rest: &str| {
@@ -502,7 +500,7 @@ fn file_in(parent: &Path) {
 
 #[test]
 fn file_on_disk() {
-    // The build's own folder: on a disk, even where the temporary folder is in memory.
+    // The build's own directory: on a disk, even if the temporary directory is in memory.
     file_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
 }
 
@@ -516,7 +514,7 @@ fn file_in_memory() {
     }
 }
 
-/// The network alone is a device like any other, on one connection or several.
+/// The network device conforms like any other, on one connection or several.
 #[test]
 fn tcp() {
     let sink = TcpSink::start(SinkConfig::default()).unwrap();
@@ -532,7 +530,7 @@ fn tcp() {
     );
 }
 
-/// A read-only file answers writes with an error and everything else as ever.
+/// A read-only file answers writes with an error and everything else as usual.
 #[test]
 fn read_only() {
     let folder = tempdir().unwrap();
@@ -557,7 +555,7 @@ fn read_only() {
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()));
 }
 
-/// Two threads on one backend do not disturb each other.
+/// Two threads on one backend don't affect each other.
 #[test]
 fn two_threads() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -590,7 +588,7 @@ fn two_threads() {
     }
 }
 
-/// A ring with a kernel thread, and one that polls the device, do the same work.
+/// A ring with a kernel thread, and one that polls the device, give the same results.
 #[test]
 fn other_rings() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -644,7 +642,7 @@ fn other_rings() {
     }
 }
 
-/// Runs a program; its output when it succeeded.
+/// Runs a program and returns its output if it succeeded.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output
@@ -653,7 +651,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// A loop device, detached afterwards.
+/// A loop device, detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -678,7 +676,7 @@ impl Drop for Loop {
     }
 }
 
-/// Block devices of either block size conform, and one in use is left alone.
+/// Block devices of either block size conform, and one in use is rejected.
 #[test]
 fn block_device() {
     // In memory: a busy disk behind the loop device would only make it slow.
@@ -710,12 +708,12 @@ fn block_device() {
                 .expect("blocks are too small");
             assert!(error.to_string().contains("use block=4096"), "{error}");
         }
-        // `conforms` opens for itself.
+        // `conforms` opens the device itself.
         conforms(&device.0);
     }
 }
 
-/// A mounted folder, unmounted afterwards.
+/// A mounted directory, unmounted on drop.
 struct Mounted<'a>(&'a str);
 
 impl Drop for Mounted<'_> {
@@ -724,7 +722,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// A full file system is an answer to the request, with its errno; what fits goes on working.
+/// On a full file system a request fails with its errno; requests that need no space still work.
 #[test]
 fn no_space() {
     let folder = tempdir().unwrap();
@@ -732,7 +730,7 @@ fn no_space() {
     if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", path]).is_none() {
         return skip("root, to mount a small file system");
     }
-    // Dropped after the backend and before the folder.
+    // Dropped after the backend and before the directory.
     let _mounted = Mounted(path);
     let backend = open_url(&format!("file:{path}/disk.img?size=8MiB&create=yes")).unwrap();
     let mut bench = Bench::new(&*backend, 4);

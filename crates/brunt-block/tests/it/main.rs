@@ -1,3 +1,3 @@
-//! The integration tests of brunt-block, one module each: they are linked once and run in parallel.
+//! The integration tests of brunt-block, one module each: linked into one binary and run in parallel.
 
 mod conformance;

@@ -1,9 +1,9 @@
-//! One thread's access to an array: splits requests into parts within one stripe and takes each part through
-//! its steps: read from members, combine, write to members.
+//! One thread's access to an array: splits requests into parts within one stripe and takes each part through its steps:
+//! read from members, combine, write to members.
 //!
-//! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from the first
-//! look at the array's state to its last write. No thread waits for a lock: a part that cannot get one tries
-//! again at the next poll.
+//! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from its first
+//! check of the array's state to its last write. No thread waits for a lock: a part that cannot get one
+//! tries again at the next poll.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::{
     Ring,
 };
 
-/// Between tries for locks that another thread has.
+/// Retry interval for locks held by another thread.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
-/// Parts of one request under way at a time.
+/// Maximum outstanding parts per request.
 const WINDOW: u32 = 16;
-/// How long a device that goes away waits for its writes to end.
+/// How long a dropped device waits for its writes to complete.
 const DROP_MAX: Duration = Duration::from_secs(1);
-/// A tag is a part's number and a slot.
+/// A tag consists of a part's number and a slot.
 const SLOT_BITS: u32 = 6;
 
-/// A request of the caller's.
+/// A caller's request.
 #[derive(Default)]
 struct Task {
     tag: u64,
@@ -40,9 +40,9 @@ struct Task {
     len: u64,
     buf: Buf,
     force_unit_access: bool,
-    /// Bytes (from `offset`) that parts were made of.
+    /// Bytes (from `offset`) already split into parts.
     cursor: u64,
-    /// A flush has one part and no bytes.
+    /// A flush has one part and no bytes; set once that part is made.
     flushed: bool,
     active: u32,
     queued: bool,
@@ -60,22 +60,22 @@ impl Task {
     }
 }
 
-/// What a part does when what it waits for is there.
+/// What a part does next, once everything it waits for is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
     Idle,
     /// Waits for its lock.
     Blocked,
-    /// A read from one slot is the answer.
+    /// A read from one slot is the result.
     Read,
-    /// Reads from all other slots are summed up.
+    /// Reads from all other slots are combined by XOR.
     Reconstruct,
-    /// Old data and old parity come; then new ones go.
+    /// Reads old data and old parity, then writes the new ones.
     Modify,
-    /// The other data of the stripe comes; then parity goes, and the data where its slot is filled.
+    /// Reads the other data of the stripe, then writes parity, and the data if its slot is filled.
     Replace,
-    /// Writes are on their way.
+    /// Waits for its writes.
     Write,
 }
 
@@ -89,24 +89,24 @@ struct Part {
     /// The slot of its data; unused for full stripes.
     slot: usize,
     member_offset: u64,
-    /// In bytes, of one chunk.
+    /// Bytes within one chunk.
     len: u64,
-    /// Where in the task's buffer.
+    /// Offset in the task's buffer.
     at: u64,
-    /// All data of a stripe (RAID 5).
+    /// Covers all data of a stripe (RAID 5).
     full: bool,
-    /// The caller's own buffer goes down.
+    /// The caller's own buffer is passed to the member.
     direct: bool,
-    /// Held: with whether it is exclusive.
+    /// Whether the held lock is exclusive; `None` if none is held.
     lock: Option<bool>,
-    /// Slots that failed a read of this part.
+    /// Slots that failed a read of this part, as a bit mask.
     avoid: u64,
     waits: u32,
     written: u32,
     bufs: Vec<(usize, Buf)>,
-    /// Of the step under way.
+    /// The first error in the current step.
     error: Option<DeviceError>,
-    /// Of a step before it.
+    /// An error of an earlier step.
     overcome: Option<DeviceError>,
 }
 
@@ -123,12 +123,12 @@ pub(super) struct ArrayDevice {
     free_tasks: Vec<u32>,
     parts: Vec<Part>,
     free_parts: Vec<u32>,
-    /// Tasks of which parts can be made.
+    /// Tasks with parts still to be made.
     pending: VecDeque<u32>,
     blocked: Vec<u32>,
     done: Vec<Completion>,
     above: Vec<Completion>,
-    /// Whose turn it is to be read (RAID 1).
+    /// The member to read next (RAID 1).
     turn: usize,
 }
 
@@ -142,7 +142,7 @@ impl ArrayDevice {
         depth: u32,
     ) -> Result<ArrayDevice, OpenError> {
         let parts = depth.max(WINDOW) + 8;
-        // Each part has one request at a member at a time.
+        // Each part has at most one outstanding request per member.
         let members = backends
             .iter()
             .map(|backend| backend.open(ring, parts))
@@ -285,7 +285,7 @@ impl Device for ArrayDevice {
 }
 
 impl ArrayDevice {
-    /// Makes parts, hands their requests down, takes what comes up.
+    /// Makes parts, submits their requests, and handles completions.
     fn exchange(&mut self) {
         self.pump();
         if !self.blocked.is_empty() {
@@ -318,7 +318,7 @@ impl ArrayDevice {
         }
     }
 
-    /// Cuts tasks into parts as long as there is room for them.
+    /// Splits tasks into parts while there is room for more.
     fn pump(&mut self) {
         while !self.free_parts.is_empty() {
             let Some(index) = self.pending.pop_front() else {
@@ -339,7 +339,7 @@ impl ArrayDevice {
         }
     }
 
-    /// The next part of a task.
+    /// Makes the next part of a task.
     fn cut(&mut self, index: u32, number: u32) {
         let task = &mut self.tasks[index as usize];
         let part = &mut self.parts[number as usize];
@@ -380,7 +380,7 @@ impl ArrayDevice {
         task.cursor += taken;
     }
 
-    /// Who holds a slot's part of a stripe, by the newest state.
+    /// The member that holds a slot's part of a stripe, according to the newest state.
     fn holder(&mut self, slot: usize, stripe: u64) -> Option<usize> {
         loop {
             let generation = self.control.generation();
@@ -395,7 +395,7 @@ impl ArrayDevice {
         }
     }
 
-    /// A slot that can be read for a part.
+    /// The member from which a part can read a slot, if any.
     fn readable(&mut self, number: u32, slot: usize) -> Option<usize> {
         let part = &self.parts[number as usize];
         let (stripe, avoided) = (part.stripe, part.avoid >> slot & 1 != 0);
@@ -406,7 +406,7 @@ impl ArrayDevice {
         }
     }
 
-    /// Gets a part's lock, or has it try again.
+    /// Takes a part's lock, or queues the part to try again.
     fn lock(&mut self, number: u32, exclusive: bool) -> bool {
         let part = &mut self.parts[number as usize];
         if part.lock.is_some() {
@@ -421,7 +421,7 @@ impl ArrayDevice {
         false
     }
 
-    /// Takes a part's first step, or its first again.
+    /// Starts a part, or restarts it.
     fn start(&mut self, number: u32) {
         match (
             self.parts[number as usize].op.expect("a part of a task"),
@@ -485,7 +485,7 @@ impl ArrayDevice {
         if !self.lock(number, false) {
             return;
         }
-        // With the lock the state may be another.
+        // The state may have changed before the lock was taken.
         if let Some(device) = self.readable(number, slot) {
             return self.read_one(number, slot, device);
         }
@@ -509,7 +509,7 @@ impl ArrayDevice {
         self.send(number, slot, device, Op::Read, buf);
     }
 
-    /// Reads a part's rows from these slots, all of which have to be there.
+    /// Reads a part's range from these slots, all of which must be readable.
     fn read_all(&mut self, number: u32, slots: &[usize], step: Step) {
         let mut devices = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -530,7 +530,7 @@ impl ArrayDevice {
 
     fn start_flush(&mut self, number: u32) {
         let slots = self.layout.slots;
-        // The device that is rebuilt is flushed as well: what it has so far is to be stable.
+        // The device being rebuilt is flushed too: its content so far must be stable.
         let holders: Vec<_> = (0..slots)
             .filter_map(|slot| Some((slot, self.holder(slot, 0)?)))
             .collect();
@@ -540,7 +540,7 @@ impl ArrayDevice {
         self.write_through(number, Op::Flush, &holders);
     }
 
-    /// The same operation at each of these, with the part's data if it has some.
+    /// Sends the same operation to each of these members, with the part's data for a write.
     fn write_through(&mut self, number: u32, op: Op, holders: &[(usize, usize)]) {
         self.parts[number as usize].step = Step::Write;
         let single = holders.len() == 1;
@@ -558,7 +558,7 @@ impl ArrayDevice {
         }
     }
 
-    /// A copy of what a part writes, of one chunk.
+    /// A copy of the data that a part writes within one chunk.
     fn data_of(&self, number: u32) -> Buf {
         let part = &self.parts[number as usize];
         self.chunk_of(part, 0)
@@ -578,7 +578,7 @@ impl ArrayDevice {
         buf
     }
 
-    /// RAID 5, with the stripe's lock.
+    /// Starts a RAID 5 write, under the stripe's lock.
     fn start_parity_write(&mut self, number: u32) {
         let (stripe, slot, full) = {
             let part = &self.parts[number as usize];
@@ -591,7 +591,7 @@ impl ArrayDevice {
         let holds_parity = self.holder(parity, stripe);
         let holds_data = self.holder(slot, stripe);
         if holds_parity.is_none() {
-            // Parity that nobody has needs no care.
+            // No member holds the parity, so only the data is written.
             let Some(device) = holds_data else {
                 return self.fail_part(number);
             };
@@ -667,7 +667,7 @@ impl ArrayDevice {
         });
     }
 
-    /// A member answered.
+    /// Handles a member's completion.
     fn came_up(&mut self, device: usize, one: Completion) {
         let (number, slot) = (
             (one.tag >> SLOT_BITS) as u32,
@@ -688,7 +688,7 @@ impl ArrayDevice {
         match result {
             Ok(()) if writing => part.written += 1,
             Ok(()) => {}
-            // That it does not do this is no failure of a member.
+            // An unsupported or invalid request is not the member's failure.
             Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => {
                 task.error = Some(error)
             }
@@ -715,7 +715,7 @@ impl ArrayDevice {
         }
     }
 
-    /// All that a part waited for is there.
+    /// Continues a part after all its outstanding requests have completed.
     fn went(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
         let task = &mut self.tasks[part.task as usize];
@@ -726,7 +726,7 @@ impl ArrayDevice {
             return self.wrote(number);
         }
         if let Some(error) = part.error.take() {
-            // A read failed; another way, if there is one and somebody still wants it.
+            // A read failed: try another way, unless the request was cancelled or there is no other.
             part.bufs.clear();
             if task.cancelled || self.layout.level == Level::Raid0 {
                 task.error = Some(error);
@@ -756,7 +756,7 @@ impl ArrayDevice {
         }
     }
 
-    /// What was read becomes new parity; parity and data are written.
+    /// Computes the new parity from what was read; writes parity and data.
     fn combine(&mut self, number: u32) {
         let data = self.data_of(number);
         let part = &mut self.parts[number as usize];
@@ -781,7 +781,7 @@ impl ArrayDevice {
         if to_data.is_none() && to_parity.is_none() {
             return self.fail_part(number);
         }
-        // A member may be gone since: then there may be more than one way missing.
+        // A member may have failed since the reads, so the data or the parity may have no place to go.
         self.parts[number as usize].step = Step::Write;
         if let Some(device) = to_data {
             self.send(number, slot, device, Op::Write, data);
@@ -791,7 +791,7 @@ impl ArrayDevice {
         }
     }
 
-    /// All writes of a part have ended, well or not.
+    /// All writes of a part have completed, with or without errors.
     fn wrote(&mut self, number: u32) {
         let (stripe, written, error, level) = {
             let part = &self.parts[number as usize];
@@ -814,10 +814,10 @@ impl ArrayDevice {
         self.end(number);
     }
 
-    /// There is no way to do it: too many members are gone.
+    /// Fails a part that cannot be done: too many members are gone.
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
-        // Unless a member has said something better.
+        // A member's own error is more specific.
         let gone = DeviceError::refused(RefusalKind::Unreachable);
         let error = part.error.take().or(part.overcome.take()).unwrap_or(gone);
         self.tasks[part.task as usize].error.get_or_insert(error);
@@ -837,11 +837,11 @@ impl ArrayDevice {
         let task = &mut self.tasks[index as usize];
         task.active -= 1;
         if task.error.is_some() && task.op != Some(Op::Flush) {
-            // What is left would change nothing.
+            // The request fails anyway: skip its remaining parts.
             task.cursor = task.len;
         }
         if task.is_cut_up() {
-            // A task that waits for its next part is completed when its turn comes.
+            // A failed task may still be queued for its next part, so it is removed from the queue.
             if task.active == 0 && !task.queued {
                 self.complete(index);
             } else if task.active == 0 {
@@ -867,8 +867,8 @@ impl ArrayDevice {
 }
 
 impl Drop for ArrayDevice {
-    /// Writes under way come to their end, so that data and parity agree; a member that does not end
-    /// its own is no longer in step.
+    /// Waits for outstanding writes, so that data and parity agree; a member that doesn't complete its own is no
+    /// longer consistent and fails.
     fn drop(&mut self) {
         for task in &mut self.tasks {
             task.cursor = task.len;

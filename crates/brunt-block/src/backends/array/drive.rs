@@ -1,5 +1,4 @@
-//! An array as something that can be driven while it works: commands and status by name. What they do is
-//! in [`super::state`].
+//! Control of an array by name: its commands and status. [`super::state`] implements them.
 
 use super::state::{ArrayControl, ArrayError, MemberState};
 use crate::control::{

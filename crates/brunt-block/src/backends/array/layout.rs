@@ -1,4 +1,4 @@
-//! Where an array keeps which bytes: pure arithmetic. A *stripe* is one chunk of every slot; slots are the
+//! Maps an array's bytes to its members: pure arithmetic. A *stripe* is one chunk of every slot; slots are the
 //! places that members fill.
 
 /// The levels (SNIA DDF 2.0, 4.2).
@@ -13,7 +13,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// As written in a URL.
+    /// Parses a level as written in a URL.
     pub fn parse(text: &str) -> Option<Level> {
         Some(match text {
             "raid0" => Level::Raid0,
@@ -23,7 +23,7 @@ impl Level {
         })
     }
 
-    /// As written in a URL.
+    /// The level as written in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Level::Raid0 => "raid0",
@@ -32,7 +32,7 @@ impl Level {
         }
     }
 
-    /// Fewest members.
+    /// Minimum number of members.
     pub fn members_min(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 => 2,
@@ -46,29 +46,29 @@ impl Level {
 pub struct Layout {
     /// Its level.
     pub level: Level,
-    /// How many slots.
+    /// Number of slots.
     pub slots: usize,
-    /// Bytes of a chunk, a power of two.
+    /// Chunk size in bytes, a power of two.
     pub chunk_bytes: u64,
-    /// Whole stripes.
+    /// Number of whole stripes.
     pub stripes: u64,
 }
 
-/// A part of a request that lies in one chunk.
+/// A part of a request within one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkExtent {
     /// The stripe.
     pub stripe: u64,
-    /// The slot that holds the data; for RAID 1 any.
+    /// The slot that holds the data; any slot for RAID 1.
     pub slot: usize,
-    /// Where in every member of the stripe.
+    /// Offset in the member.
     pub member_offset: u64,
-    /// Bytes, to the end of the chunk at most.
+    /// Length in bytes, at most to the end of the chunk.
     pub len: u64,
 }
 
 impl Layout {
-    /// Slots of a stripe that hold data of its own.
+    /// Number of slots of a stripe that hold data.
     pub fn data_slots(&self) -> usize {
         match self.level {
             Level::Raid0 => self.slots,
@@ -82,7 +82,7 @@ impl Layout {
         self.data_slots() as u64 * self.chunk_bytes
     }
 
-    /// What the array holds.
+    /// Usable size of the array in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.stripes * self.stripe_bytes()
     }
@@ -100,7 +100,7 @@ impl Layout {
         }
     }
 
-    /// The first part of `len` bytes from `offset` on.
+    /// The first part of the `len` bytes at `offset`.
     pub fn place(&self, offset: u64, len: u64) -> ChunkExtent {
         let chunk = offset / self.chunk_bytes;
         let within = offset % self.chunk_bytes;
@@ -121,7 +121,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Every byte has its own place, none of them on the parity, and parity goes round.
+    /// Every byte has a unique place, never on the parity, and the parity rotates.
     #[test]
     fn places_are_apart() {
         for (level, slots) in [(Level::Raid0, 3), (Level::Raid5, 3), (Level::Raid5, 5)] {

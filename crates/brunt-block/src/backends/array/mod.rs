@@ -1,6 +1,6 @@
-//! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails by
-//! its own error (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a
-//! spare while requests continue (papers/spek.md, 3.3.3, Figure 13).
+//! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails because of its
+//! own errors (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a spare while
+//! requests continue (papers/spek.md, 3.3.3, Figure 13).
 //!
 //! ```text
 //! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]
@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Members are device URLs in brackets, so that they can nest. How member errors are handled:
-//! - a read that fails is made good from the others and counted; after 16 of them the member is out;
-//! - a write that fails puts it out at once, since it is no longer in step;
-//! - a request that is cancelled while it writes puts out the member that did not answer.
+//! - A failed read is served from the other members and counted; after 16 of them, the next one fails the member.
+//! - A failed write fails the member at once, since it is no longer consistent.
+//! - If a request is cancelled while it writes, a member that did not complete it fails.
 //!
-//! When another member fails while one is missing: RAID 0 has failed with the first one; RAID 1 goes on as long
-//! as one is left, and rebuilds from it; RAID 5 has failed, answers what needs no more than is left, and a rebuild
-//! stops. A mirror whose last whole member fails during the rebuild answers what was rebuilt until then. A spare
-//! that fails is out, and the next one begins from the start.
+//! If another member fails while one is missing: RAID 0 has already failed with the first one. RAID 1 continues as long
+//! as one member is left, and rebuilds from it. RAID 5 has failed; it serves only requests for which the remaining
+//! members are enough, and a rebuild stops. A mirror whose last complete member fails during a rebuild serves what was
+//! rebuilt until then. A spare that fails is removed, and the rebuild restarts on the next one.
 //!
-//! The rule: parity and data change under their stripe's lock, so that within a run there is no write
-//! hole. Nothing is kept on the members about the array: a new process begins with all of them in step.
+//! The rule: parity and data change under their stripe's lock, so there is no write hole within a run. Members store no
+//! metadata of the array: a new process starts with all of them considered consistent.
 
 mod device;
 mod drive;
@@ -49,10 +49,10 @@ const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spar
      auto=no, name=NAME";
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 4 << 20;
-/// What Linux's md does by default (dev.raid.speed_limit_max).
+/// The default of Linux's md (dev.raid.speed_limit_max).
 const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "array",
     help: "RAID over other devices: raid0, raid1 or raid5; separated by commas, chunk=64k, \
@@ -61,22 +61,21 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,
-    // Its members would have to be opened.
+    // Not known without opening the members.
     foresee: |_, _| Ok(None),
 };
 
-/// An array as a URL has it.
+/// The shape of an array in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayShape {
     /// Its level.
     pub level: Level,
-    /// How many members, spares not counted.
+    /// Number of members, not counting spares.
     pub members: usize,
 }
 
-/// The arrays that a device's URL names, under the names that [`Backend::handles`] gives them, without
-/// opening anything: for those who want to know early what cannot be done to one. Words that are none of an
-/// array's are passed over; opening says what is wrong with them.
+/// The arrays in a device's URL, under the names that [`Backend::handles`] gives them, without opening anything: for
+/// early checks of what can be done to an array. Invalid words are skipped; opening reports them.
 pub fn named_in(url: &str) -> Vec<(String, ArrayShape)> {
     let mut found = Vec::new();
     find_named(url, "", NESTING_MAX - 1, &mut found);
@@ -139,7 +138,7 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
         } else {
             match word.split_once('=') {
                 Some(("chunk", size)) => chunk_bytes = parse_size(size)?,
-                // `rebuild` for short.
+                // `rebuild` is an alias.
                 Some(("rebuild_rate" | "rebuild", size)) => rate = parse_size(size)?,
                 Some(("rebuild_depth", stripes)) => match stripes.parse() {
                     Ok(stripes) if (1..=REBUILD_DEPTH_MAX).contains(&stripes) => depth = stripes,
@@ -165,7 +164,7 @@ pub(super) fn in_brackets(word: &str) -> Option<&str> {
     word.strip_prefix('[')?.strip_suffix(']')
 }
 
-/// Words with commas between them, those within brackets left alone; `None` when brackets do not match.
+/// Splits text at commas outside brackets; `None` if brackets do not match.
 pub(super) fn split(text: &str) -> Option<Vec<&str>> {
     let (mut words, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, byte) in text.bytes().enumerate() {
@@ -183,7 +182,7 @@ pub(super) fn split(text: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(words)
 }
 
-/// What an array of these members and spares is.
+/// The properties of an array of these members and spares.
 fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     let (level, slots) = (layout.level, layout.slots);
     let mut notes = Vec::new();
@@ -226,7 +225,7 @@ fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     }
 }
 
-/// See the module.
+/// An array of devices; see the module.
 pub struct ArrayBackend {
     members: Vec<Arc<dyn Backend>>,
     layout: Layout,
@@ -237,12 +236,11 @@ pub struct ArrayBackend {
 }
 
 impl ArrayBackend {
-    /// An array of `members`, all of them in step, and `spares`. `rate` is how fast it rebuilds, in bytes a
-    /// second (0: no limit); `automatic` whether a spare is taken without being told.
+    /// Creates an array of `members`, all of them consistent, and `spares`. `rate` limits the rebuild in bytes per
+    /// second (0: no limit); `automatic` starts a rebuild as soon as a member fails.
     ///
     /// # Errors
-    /// There are too few members, they do not fit together, or the chunk is no power of two from a block to
-    /// 4 MiB.
+    /// There are too few members, they do not fit together, or the chunk is not a power of two from a block to 4 MiB.
     pub fn new(
         level: Level,
         chunk_bytes: u64,
@@ -324,7 +322,7 @@ impl ArrayBackend {
         })
     }
 
-    /// The hand on it.
+    /// Controls the array while requests run.
     pub fn control(&self) -> &Arc<ArrayControl> {
         &self.control
     }

@@ -1,10 +1,10 @@
-//! The thread that rebuilds a spare while requests continue: several stripes at a time, each under its
-//! stripe's lock, at a limited rate. One per array, asleep while there is nothing to do.
+//! The thread that rebuilds a spare while requests continue: several stripes at a time, each under its stripe's lock,
+//! at a limited rate. One per array; it sleeps while there is nothing to do.
 //!
 //! It has its own loop instead of [`crate::turn`]'s, because one wait covers all members, which share a ring.
 //!
-//! The rule: stripes count as rebuilt in order. A stripe that is finished before an earlier one keeps its
-//! lock until that one is finished too, because a write to it would otherwise miss the spare.
+//! The rule: stripes count as rebuilt in order. A stripe that is finished before an earlier one keeps its lock until
+//! that one is finished too, because a write to it would otherwise miss the spare.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,17 +20,17 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig,
 };
 
-/// How often it looks whether it is still wanted. What a rate has missed is made up for, up to so much.
+/// How often to check whether the rebuild is still wanted. Also limits how much time behind the
+/// configured rate is made up for.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between tries for a stripe's lock.
+/// Retry interval for a stripe's lock.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
-/// A stripe that no source can be read of is tried so often.
+/// Tries of a stripe, for each source that could be used, before the rebuild gives up.
 const READ_TRIES: u32 = 3;
-/// Requests under way at its end have so long to come back by themselves; then they are cancelled, and have
-/// as long again.
+/// How long outstanding requests have to complete at the end; then they are cancelled and have as long again.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Why a rebuild cannot go on.
+/// Why a rebuild stopped.
 #[derive(Debug, thiserror::Error)]
 enum RebuildError {
     #[error("its ring: {0}")]
@@ -51,16 +51,17 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
     }
 }
 
-/// `Err` when the rebuild cannot go on; a rebuild that was overtaken or whose spare failed is over without.
+/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: finished, superseded, its spare failed, or stopped,
+/// which is reported to `control` here.
 fn rebuild(
     control: &ArrayControl,
     layout: Layout,
     members: &[Arc<dyn Backend>],
     work: Work,
 ) -> Result<(), RebuildError> {
-    // More than the locks that there are would wait for themselves.
+    // More lanes than stripes would be useless.
     let depth = control.rebuild_depth().min(layout.stripes as u32).max(1);
-    // Every source's chunk is there until they are summed up.
+    // The chunk of every source stays in memory until they are combined.
     let arena_bytes = layout.chunk_bytes as usize * layout.slots * depth as usize;
     let config = RingConfig {
         arena_bytes: arena_bytes.min(ARENA_BYTES_MAX),
@@ -77,7 +78,7 @@ fn rebuild(
         layout,
         work,
         queues: devices.iter().map(|_| VecDeque::new()).collect(),
-        // Devices before their ring, when it is over.
+        // Devices are dropped before their ring.
         devices,
         ring,
         lanes: (0..depth).map(|_| Lane::default()).collect(),
@@ -88,14 +89,14 @@ fn rebuild(
     };
     let result = rebuild.all();
     if let Err(why) = &result {
-        // Before the locks are let go: nobody is to take what is done so far for all.
+        // Before the locks are released, so that the stripes rebuilt so far are not taken for all of them.
         control.rebuild_stopped(work, &why.to_string());
     }
     rebuild.end();
     Ok(())
 }
 
-/// Memory that is registered with the ring; what goes beyond comes from the heap.
+/// Maximum memory registered with the ring; buffers beyond it come from the heap.
 const ARENA_BYTES_MAX: usize = 64 << 20;
 
 struct Rebuild<'a> {
@@ -105,27 +106,27 @@ struct Rebuild<'a> {
     devices: Vec<Box<dyn Device>>,
     queues: Vec<VecDeque<Request>>,
     ring: Ring,
-    /// Stripes under way, each at its number modulo their count.
+    /// Stripes in progress, each at its number modulo the number of lanes.
     lanes: Vec<Lane>,
-    /// The first stripe that is not in step.
+    /// The first stripe that is not rebuilt.
     first: u64,
-    /// The first that was not begun. Those from `first` on are locked.
+    /// The first stripe that was not started. Stripes from `first` up to this one are locked.
     next: u64,
-    /// When the next one may begin.
+    /// When the next stripe may start.
     due: Nanos,
     above: Vec<Completion>,
 }
 
-/// A stripe under way.
+/// A stripe in progress.
 #[derive(Default)]
 struct Lane {
-    /// Answers that are to come.
+    /// Outstanding requests.
     waits: u32,
-    /// What was read so far, summed up.
+    /// The XOR of the data read so far.
     sum: Option<Buf>,
-    /// The spare has it.
+    /// The spare has the stripe's chunk.
     done: bool,
-    /// Members that could not be read.
+    /// Members whose reads failed, as a bit mask.
     avoid: u32,
     tries: u32,
     error: Option<(usize, DeviceError)>,
@@ -152,7 +153,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Begins what may begin now; when to look again.
+    /// Starts the stripes that may start now; returns when to check again.
     fn begin(&mut self) -> Result<Nanos, RebuildError> {
         let now = Clock::Monotonic.now();
         while self.next < self.layout.stripes && self.next - self.first < self.lanes.len() as u64 {
@@ -169,7 +170,7 @@ impl Rebuild<'_> {
             if let Some(nanos) =
                 (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate())
             {
-                // What was missed is not made up for in a burst.
+                // Limits the burst that makes up for missed time.
                 let due = self.due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64));
                 self.due = Nanos(due).after(Duration::from_nanos(nanos));
             }
@@ -182,7 +183,7 @@ impl Rebuild<'_> {
         &mut self.lanes[(stripe % count) as usize]
     }
 
-    /// Reads what a locked stripe is made of.
+    /// Reads the sources of a locked stripe.
     fn read(&mut self, stripe: u64) -> Result<(), RebuildError> {
         let view = self.control.view();
         let others = (0..self.layout.slots).filter(|slot| *slot != self.work.slot);
@@ -197,7 +198,7 @@ impl Rebuild<'_> {
             return Err(RebuildError::TooFewMembers);
         }
         let avoid = self.lane(stripe).avoid;
-        // Of mirrors one that could be read so far.
+        // Of mirrors, prefer one without read errors on this stripe.
         sources.sort_by_key(|device| avoid >> device & 1);
         sources.truncate(needed);
         self.lane(stripe).waits = needed as u32;
@@ -256,7 +257,7 @@ impl Rebuild<'_> {
         if device == spare {
             match result {
                 Ok(()) => self.lane(stripe).done = true,
-                // Out with it; the rebuild is no longer current then.
+                // Fails the spare, so this rebuild is no longer current.
                 Err(error) => self.control.blame(spare, error, true),
             }
             return Ok(());
@@ -282,7 +283,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// A source could not be read: another one, if this is a mirror, or the same once more.
+    /// A source could not be read: tries another one if this is a mirror, or the same one again.
     fn try_again(
         &mut self,
         stripe: u64,
@@ -308,14 +309,14 @@ impl Rebuild<'_> {
             let member = self.devices[device].info().name.clone();
             return Err(RebuildError::Unreadable { member, error });
         }
-        // The last one that has the data is not put out for its errors.
+        // The last member that has the data is not failed for its errors.
         if others {
             self.control.blame(device, error, false);
         }
         self.read(stripe)
     }
 
-    /// Lets go of the locks, then waits for what is under way: a write that came late to the spare could spoil
+    /// Releases the locks, then waits for outstanding requests: a late write to the spare could corrupt
     /// the next rebuild onto it.
     fn end(&mut self) {
         (self.first..self.next).for_each(|stripe| self.control.unlock(stripe, true));

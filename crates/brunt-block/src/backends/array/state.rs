@@ -1,8 +1,8 @@
-//! State of an array's members, shared by its devices (one per thread), the rebuild and the controller.
-//! Members can change slots; stripe locks keep such a change from falling between the steps of a write.
+//! State of an array's members, shared by its devices (one per thread), the rebuild and the controller. Members can
+//! change slots; stripe locks keep such a change from falling between the steps of a write.
 //!
-//! The rule: the decision where to read or write a stripe is made while holding the stripe's lock, from a
-//! state fetched then. A rebuilt stripe counts as such before its lock is released.
+//! The rule: the decision where to read or write a stripe is made while holding the stripe's lock, from a state fetched
+//! then. A rebuilt stripe is marked as such before its lock is released.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,30 +15,30 @@ use serde::{Deserialize, Serialize};
 use super::layout::{Layout, Level};
 use crate::DeviceError;
 
-/// Most members and spares together.
+/// Maximum number of members and spares together.
 pub const DEVICES_MAX: usize = 32;
-/// Read errors that a member is forgiven; one more and it has failed.
+/// Read errors tolerated per member; one more fails it.
 pub const READ_ERRORS_MAX: u32 = 16;
-/// How many stripes a rebuild has under way at a time, if nobody says.
+/// Default number of stripes that a rebuild works on at a time.
 pub const REBUILD_DEPTH: u32 = 8;
-/// Most stripes that a rebuild has under way at a time; far fewer than there are locks.
+/// Maximum number of stripes that a rebuild works on at a time; far fewer than there are locks.
 pub const REBUILD_DEPTH_MAX: u32 = 256;
-/// Stripe locks; stripes that fall on the same one wait for each other without need.
+/// Number of stripe locks; stripes that share a lock exclude each other unnecessarily.
 const LOCKS: u64 = 4096;
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// What fills a slot.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArraySlot {
-    /// The device of this number, in step.
+    /// The device with this index, consistent.
     Good(usize),
-    /// Nothing.
+    /// No device.
     Failed,
-    /// The device of this number; stripes below the watermark are in step.
+    /// The device with this index; stripes below the watermark are consistent.
     Rebuilding(usize),
 }
 
-/// A rebuild: which slot, onto which device, and the number of the rebuild.
+/// A rebuild: its slot, its target device, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub slot: usize,
@@ -46,22 +46,22 @@ pub(super) struct Work {
     epoch: u64,
 }
 
-/// A copy of the state, good until the generation changes.
+/// A copy of the state, valid until the generation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayView {
-    /// By slot.
+    /// The content of each slot.
     pub slots: Vec<ArraySlot>,
 }
 
-/// How whole an array is.
+/// The health of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrayState {
     /// Every slot has a good member.
     Optimal,
-    /// A member is missing; the others make up for it.
+    /// Members are missing; the others make up for them.
     Degraded,
-    /// As [`ArrayState::Degraded`], and a spare is filled.
+    /// Like [`ArrayState::Degraded`], while a spare is being filled.
     Rebuilding,
     /// More members are missing than the others can make up for.
     Failed,
@@ -78,15 +78,15 @@ impl fmt::Display for ArrayState {
     }
 }
 
-/// What a member of an array is.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemberState {
-    /// In step.
+    /// Consistent.
     Good,
     /// Out of the array.
     Failed,
-    /// A spare that is filled.
+    /// A spare being filled.
     Rebuilding,
 }
 
@@ -100,49 +100,49 @@ impl fmt::Display for MemberState {
     }
 }
 
-/// What an array is doing, for a report.
+/// An array's status, for a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayStatus {
-    /// `raid5`, for example.
+    /// The level, such as `raid5`.
     pub level: &'static str,
-    /// How whole it is.
+    /// The health of the array.
     pub state: ArrayState,
-    /// By slot: the device's name, empty where there is none, and what it is.
+    /// By slot: the device's name (empty if there is none) and state.
     pub slots: Vec<(String, MemberState)>,
-    /// Names of the spares that are left.
+    /// Names of the remaining spares.
     pub spares: Vec<String>,
-    /// Bytes of a member that are rebuilt, and of all; while it rebuilds.
+    /// Bytes of a member rebuilt so far, and in total; only during a rebuild.
     pub rebuilt_bytes: Option<(u64, u64)>,
-    /// Rebuilds that came to their end.
+    /// Rebuilds completed.
     pub rebuilds: u64,
-    /// Bytes of a member that the last of those rebuilt, and how long it took.
+    /// Bytes of a member written by the last completed rebuild, and its duration.
     pub last_rebuild: Option<(u64, Duration)>,
-    /// Requests (parts of them) that were served without the member that should have.
+    /// Requests (or parts of them) served without the member that holds their data.
     pub degraded_requests: u64,
-    /// Read errors of members that the others made good.
+    /// Members' read errors that the other members made up for.
     pub read_errors: u64,
-    /// The last trouble, in words.
+    /// The last error, as text.
     pub trouble: Option<String>,
 }
 
-/// Why an array does not do what it was told.
+/// Why an array rejects a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayError {
     /// It has no such member.
     #[error("unknown member {member}; the members are 0 to {last}")]
     NoMember {
-        /// Which was meant.
+        /// The requested index.
         member: usize,
-        /// The last one that there is.
+        /// The last valid index.
         last: usize,
     },
-    /// The member has failed before.
+    /// The member has already failed.
     #[error("member {member} has failed already")]
     FailedAlready {
-        /// Which.
+        /// Its index.
         member: usize,
     },
-    /// Only one rebuild goes on at a time.
+    /// Only one rebuild runs at a time.
     #[error("a rebuild is already running")]
     Rebuilding,
     /// There is nothing to rebuild.
@@ -151,7 +151,7 @@ pub enum ArrayError {
     /// More members are missing than the level tolerates.
     #[error("{missing} members have failed; the array cannot be rebuilt")]
     NothingLeft {
-        /// How many.
+        /// Number of missing members.
         missing: usize,
     },
     /// Every spare is in use or has failed.
@@ -159,20 +159,20 @@ pub enum ArrayError {
     NoSpare,
 }
 
-/// The hand on an array.
+/// Controls an array and holds its shared state.
 #[derive(Debug)]
 pub struct ArrayControl {
     layout: Layout,
     names: Vec<String>,
     generation: AtomicU64,
     state: Mutex<State>,
-    /// Something for the rebuilder to look at.
+    /// Notifies the rebuilder.
     news: Condvar,
-    /// Stripes below it are in step on the device that is rebuilt.
+    /// Stripes below it are consistent on the device being rebuilt.
     watermark: AtomicU64,
-    /// Bytes a second for a rebuild; 0 is as fast as it goes.
+    /// Rebuild rate in bytes per second; 0 is unlimited.
     rate: AtomicU64,
-    /// Stripes that a rebuild has under way at a time.
+    /// Number of stripes that a rebuild works on at a time.
     depth: AtomicU32,
     locks: Box<[AtomicU32]>,
     pub(super) degraded_requests: AtomicU64,
@@ -183,19 +183,19 @@ pub struct ArrayControl {
 struct State {
     slots: Vec<ArraySlot>,
     spares: Vec<usize>,
-    /// By device.
+    /// Errors of each device, by its index.
     errors: Vec<u32>,
-    /// A spare is taken as soon as a member fails.
+    /// Start a rebuild as soon as a member fails.
     automatic: bool,
     rebuilds: u64,
     last_rebuild: Option<(u64, Duration)>,
-    /// When the rebuild under way was begun.
+    /// When the current rebuild started.
     began: Nanos,
-    /// Counts rebuilds begun, so that one that was overtaken cannot speak for the next.
+    /// Counts started rebuilds, so that a superseded one cannot change the state of the next.
     epoch: u64,
-    /// A rebuild that nobody has begun to work on.
+    /// A rebuild that the rebuilder has not picked up.
     wanted: bool,
-    /// The array goes away.
+    /// The array is being dropped.
     closing: bool,
     trouble: Option<String>,
 }
@@ -236,11 +236,11 @@ impl ArrayControl {
         })
     }
 
-    /// Takes a member out: from now on nothing is read from it or written to it. A spare takes its
-    /// place, if there is one and the array does that by itself.
+    /// Fails a member: from now on nothing is read from it or written to it. If there is a spare and the array rebuilds
+    /// automatically, the rebuild starts.
     ///
     /// # Errors
-    /// There is no such slot, or nothing in it.
+    /// There is no such slot, or its member has already failed.
     pub fn fail(&self, slot: usize) -> Result<(), ArrayError> {
         let mut state = self.lock();
         match state.slots.get(slot) {
@@ -256,7 +256,7 @@ impl ArrayControl {
         }
     }
 
-    /// Begins to rebuild a failed slot onto a spare.
+    /// Starts a rebuild of a failed slot onto a spare.
     ///
     /// # Errors
     /// Nothing has failed, there is no spare, a rebuild is already running, or there is nothing to rebuild from.
@@ -265,7 +265,7 @@ impl ArrayControl {
         self.begin_rebuild(&mut state)
     }
 
-    /// Puts devices that fill no slot back as spares: what has failed was replaced by a new one. How many.
+    /// Returns devices that fill no slot to the spares, as if each failed disk had been replaced. Returns how many.
     pub fn replace(&self) -> usize {
         let mut state = self.lock();
         let used = |state: &State, device: usize| {
@@ -285,28 +285,28 @@ impl ArrayControl {
         free.len()
     }
 
-    /// Sets how fast a rebuild may go, in bytes a second of the member that is rebuilt; 0 is as fast as it can.
+    /// Sets the rebuild rate, in bytes per second of the rebuilt member; 0 is unlimited.
     pub fn set_rate(&self, bytes_per_second: u64) {
         self.rate.store(bytes_per_second, Ordering::Relaxed);
     }
 
-    /// As [`ArrayControl::set_rate`].
+    /// The value of [`ArrayControl::set_rate`].
     pub fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Sets how many stripes the next rebuild has under way at a time, 1 to [`REBUILD_DEPTH_MAX`].
+    /// Sets how many stripes the next rebuild works on at a time, 1 to [`REBUILD_DEPTH_MAX`].
     pub fn set_rebuild_depth(&self, stripes: u32) {
         self.depth
             .store(stripes.clamp(1, REBUILD_DEPTH_MAX), Ordering::Relaxed);
     }
 
-    /// As [`ArrayControl::set_rebuild_depth`].
+    /// The value of [`ArrayControl::set_rebuild_depth`].
     pub fn rebuild_depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }
 
-    /// What goes on.
+    /// The current status.
     pub fn status(&self) -> ArrayStatus {
         let state = self.lock();
         let name = |device: usize| self.names[device].clone();
@@ -345,7 +345,7 @@ impl ArrayControl {
         }
     }
 
-    /// Members that may be missing.
+    /// Number of members that may be missing.
     pub(super) fn tolerated(&self) -> usize {
         match self.layout.level {
             Level::Raid0 => 0,
@@ -354,7 +354,7 @@ impl ArrayControl {
         }
     }
 
-    /// Takes a share of a stripe, or all of it; whether it could be had. Nobody waits inside.
+    /// Tries to lock a stripe, shared or exclusive; returns whether it succeeded. Never waits.
     pub(super) fn try_lock(&self, stripe: u64, exclusive: bool) -> bool {
         let lock = &self.locks[(stripe % LOCKS) as usize];
         if exclusive {
@@ -372,14 +372,14 @@ impl ArrayControl {
     pub(super) fn unlock(&self, stripe: u64, exclusive: bool) {
         let lock = &self.locks[(stripe % LOCKS) as usize];
         if exclusive {
-            // Not a store: others may just be undoing their attempt at a share.
+            // Not a store: another thread may be undoing its attempt at a shared lock.
             lock.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
         } else {
             lock.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Changes with the view.
+    /// Changes whenever the view does.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -391,7 +391,7 @@ impl ArrayControl {
         }
     }
 
-    /// The device that holds a slot's part of a stripe now, in step.
+    /// The device that holds a slot's part of a stripe consistently, if any.
     #[inline]
     pub(super) fn holder(&self, view: &ArrayView, slot: usize, stripe: u64) -> Option<usize> {
         match view.slots[slot] {
@@ -403,7 +403,7 @@ impl ArrayControl {
         }
     }
 
-    /// A device failed a read that others will make good, or a write.
+    /// Records a device's failed write, or failed read that other members will serve.
     pub(super) fn blame(&self, device: usize, error: DeviceError, writing: bool) {
         let mut state = self.lock();
         state.errors[device] += 1;
@@ -463,7 +463,7 @@ impl ArrayControl {
             return Err(ArrayError::NoSpare);
         }
         let spare = state.spares.remove(0);
-        // Before anybody can see the slot as one that is rebuilt.
+        // Before other threads can see the slot as rebuilding.
         self.watermark.store(0, Ordering::Release);
         state.slots[slot] = ArraySlot::Rebuilding(spare);
         state.wanted = true;
@@ -474,7 +474,7 @@ impl ArrayControl {
         Ok(())
     }
 
-    /// Waits for a rebuild to do; `None` when the array goes away.
+    /// Waits for a rebuild to do; `None` when the array is dropped.
     pub(super) fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -507,13 +507,13 @@ impl ArrayControl {
         }
     }
 
-    /// The array goes away: rebuilds end where they are.
+    /// Signals that the array is being dropped: a rebuild stops where it is.
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.news.notify_all();
     }
 
-    /// Whether a rebuild is still what the array needs.
+    /// Whether a rebuild is still the array's current one.
     pub(super) fn is_current(&self, work: Work) -> bool {
         let state = self.lock();
         !state.closing
@@ -521,7 +521,7 @@ impl ArrayControl {
             && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
     }
 
-    /// A stripe is in step on the device that is rebuilt. While the stripe is locked.
+    /// Marks a stripe as consistent on the device being rebuilt. Call it while the stripe is locked.
     pub(super) fn rebuilt(&self, work: Work, stripe: u64) {
         let state = self.lock();
         if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
@@ -530,7 +530,7 @@ impl ArrayControl {
         }
     }
 
-    /// All stripes are.
+    /// Marks the rebuild as complete.
     pub(super) fn rebuild_done(&self, work: Work) {
         let mut state = self.lock();
         if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
@@ -546,7 +546,7 @@ impl ArrayControl {
         }
     }
 
-    /// It cannot go on: a source cannot be read.
+    /// Marks the rebuild as stopped because it cannot continue.
     pub(super) fn rebuild_stopped(&self, work: Work, why: &str) {
         let mut state = self.lock();
         if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)

@@ -1,4 +1,4 @@
-//! Arrays against a plain model of the medium, while members fail, lie dead, are replaced and rebuilt.
+//! Compares arrays with a plain model of the medium, while members fail, are replaced and are rebuilt.
 
 use super::*;
 use crate::control::find;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 const CHUNK: u64 = 4096;
-/// Of a test that waits for a rebuild; a busy machine takes its time.
+/// Time limit of a rebuild; generous because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Bench {
@@ -20,7 +20,7 @@ struct Bench {
     random: Random,
     medium: Vec<u8>,
     name: String,
-    /// Of a write that failed nobody knows what it left.
+    /// Sends only reads, because failed writes would leave unknown data.
     reads_only: bool,
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         }
     }
 
-    /// Some random requests that do not overlap, checked against the medium. How many failed.
+    /// Random requests that do not overlap, checked against the medium. Returns how many failed.
     fn work(&mut self, rounds: usize) -> usize {
         let mut failed = 0;
         for _ in 0..rounds {
@@ -149,7 +149,7 @@ impl Bench {
         failed
     }
 
-    /// All data is what it should be.
+    /// Checks all data.
     fn check_all(&mut self) {
         let request = self.request(1, Op::Read, 0, self.medium.len() as u64);
         let one = self.run(vec![request]).pop().unwrap();
@@ -162,7 +162,7 @@ impl Bench {
         assert_eq!(wrong, None, "{}: block", self.name);
     }
 
-    /// Works until the array is whole again.
+    /// Runs requests until the array is optimal again.
     fn work_until_whole(&mut self) -> usize {
         let (begin, mut failed) = (Instant::now(), 0);
         while self.control.status().state != ArrayState::Optimal {
@@ -189,8 +189,8 @@ fn url(level: &str, members: usize, spares: usize, options: &str) -> String {
     url
 }
 
-/// One member after another fails and is rebuilt onto the spare while writes go on, until none
-/// of the first ones is left; every byte is right at every stage.
+/// One member after another fails and is rebuilt onto the spare during writes, until none of the original members is
+/// left; every byte is right at every stage.
 #[test]
 fn fail_and_rebuild() {
     for (level, members) in [("raid1", 2), ("raid5", 3), ("raid5", 5)] {
@@ -219,8 +219,8 @@ fn fail_and_rebuild() {
     }
 }
 
-/// Without a spare the array stays degraded, serves all, and only a second failure stops it; of
-/// stripes nothing is left after the first.
+/// Without a spare the array stays degraded and serves all requests until a second failure; RAID 0
+/// fails with the first one.
 #[test]
 fn too_many_failures() {
     for (level, members) in [("raid1", 2), ("raid5", 4)] {
@@ -253,8 +253,8 @@ fn too_many_failures() {
     assert!(striped.run(vec![request])[0].result.is_err());
 }
 
-/// Read errors are made good from the others until there are too many; a failed write puts a
-/// member out at once; either way no caller is told and no byte is wrong.
+/// Read errors are served from the other members until there are too many; a failed write fails a member at once.
+/// Either way no request fails and no byte is wrong.
 #[test]
 fn members_with_errors() {
     for level in ["raid1", "raid5"] {
@@ -286,7 +286,7 @@ fn members_with_errors() {
     }
 }
 
-/// Whatever goes wrong with one member at a time, in whatever order, reads see what was written.
+/// Whatever fails in one member at a time, in whatever order, reads return the data written.
 #[test]
 fn random_trouble() {
     for seed in 0..12 {
@@ -314,7 +314,7 @@ fn random_trouble() {
                 bench.control.fail(victim).unwrap();
             }
             assert_eq!(bench.work(8), 0, "{}", bench.name);
-            // A spare that was the victim itself is out as well.
+            // A spare that was the victim itself has failed as well.
             bench.control.replace();
             if bench.control.status().state == ArrayState::Degraded {
                 bench.control.rebuild().unwrap();
@@ -326,8 +326,8 @@ fn random_trouble() {
     }
 }
 
-/// A rebuild of many stripes at a time, on members that take so long that requests come in between, with
-/// requests before, beside and behind it, and what else may fail under way. How often requests met a rebuild.
+/// Rebuilds many stripes at a time, on members slow enough for requests to arrive in between, with requests before, in
+/// and after the stripes being rebuilt, and with further failures. Returns how many requests met a rebuild.
 fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
     let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
     for index in 0..members + 2 {
@@ -344,8 +344,8 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     assert_eq!(bench.work(10), 0);
     let mut seen = 0;
     for round in 0..3 {
-        // The spare that will be rebuilt (the first one is a member by now) fails a write: the next one begins
-        // from the start.
+        // The spare that will be rebuilt (the first one is a member by now) fails a write, so the rebuild
+        // restarts on the next one.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
             switch
@@ -353,7 +353,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
                 .unwrap();
         }
         let victim = bench.random.below(members as u64) as usize;
-        // Reads of a source fail for a while; the rebuild and the requests find another one.
+        // Reads of a source fail for a while; the rebuild and the requests use another one.
         if level == "raid1" && members > 2 {
             let other = (victim + 1) % members;
             let switch = bench.faults(&format!("d{other}"));
@@ -381,7 +381,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
         assert!(bytes == 256 << 10 && !took.is_zero());
         bench.control.replace();
     }
-    // What the rebuilt members hold is in step with the parity, too.
+    // The rebuilt members are consistent with the parity, too.
     if level == "raid5" {
         for slot in 0..members {
             bench.control.fail(slot).unwrap();
@@ -394,8 +394,8 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     seen
 }
 
-/// With many stripes of a rebuild under way at once, reads see what was written last at every
-/// moment, whatever fails meanwhile, and the members are in step when it is over.
+/// While many stripes are rebuilt at once, reads always return the latest write, whatever fails, and at the end
+/// the members are consistent.
 #[test]
 fn rebuilds_of_many_stripes() {
     let mut seen = 0;
@@ -407,7 +407,7 @@ fn rebuilds_of_many_stripes() {
     assert!(seen > 0, "no request met a rebuild");
 }
 
-/// More stripes at a time are rebuilt in less time where the members' own time is what takes long.
+/// A greater rebuild depth shortens the rebuild if the members' latency dominates.
 #[test]
 fn depth_is_used() {
     let took = |depth: u32| {
@@ -424,8 +424,8 @@ fn depth_is_used() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one after the other; or sixteen at a time. A busy machine is late now and
-    // then, and not fifty times.
+    // 64 stripes of at least 4 ms each, one at a time or sixteen at a time. On a busy machine a run may be
+    // late, but not fifty of them.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
     let quick = (0..50)
@@ -437,9 +437,9 @@ fn depth_is_used() {
     );
 }
 
-/// What happens when another member fails during a rebuild is what the level stands: a mirror of
-/// three goes on from the last one, a mirror of two and RAID 5 have failed, answer what they still can, and
-/// never anything wrong; and a rebuild is over, with its spare given back.
+/// Another failure during a rebuild has the effect that the level implies: a three-way mirror continues with its last
+/// member; a two-way mirror and RAID 5 fail, still serve what they can, and never return wrong data. The rebuild is
+/// over, and its spare is available again.
 #[test]
 fn second_failures() {
     let slow = |level: &str, members: usize| {
@@ -474,7 +474,7 @@ fn second_failures() {
                 "{level}: {:?}",
                 bench.control.status()
             );
-            // What is answered is checked against what was written; what is not has failed.
+            // Successful reads are checked against the written data; other requests fail.
             bench.work(1);
         }
         let status = bench.control.status();
@@ -494,8 +494,8 @@ fn second_failures() {
     }
 }
 
-/// Two threads, a failing member and a rebuild at once leave every byte right; and the parity
-/// with it, seen by a second failure.
+/// With two threads, a failing member and a rebuild at once, every byte is right, and so is the parity,
+/// as a second failure shows.
 #[test]
 fn two_threads_and_a_rebuild() {
     for level in ["raid1", "raid5"] {
@@ -514,7 +514,7 @@ fn two_threads_and_a_rebuild() {
                     let requests = (0..half / 2048).map(|index| {
                         let mut buf = ring.pool().take(2048);
                         buf.fill(round ^ index as u8);
-                        // The two threads take turns within every stripe.
+                        // The two threads alternate within every stripe.
                         let offset = index * 4096 + part * 2048;
                         Request {
                             tag: index,
@@ -573,7 +573,7 @@ fn two_threads_and_a_rebuild() {
     }
 }
 
-/// What cannot be an array is refused, with what would be one.
+/// An invalid array is rejected with what would be right.
 #[test]
 fn mistakes() {
     let check = |text: &str, said: &str| {
@@ -639,7 +639,7 @@ fn mistakes() {
     );
 }
 
-/// What a URL says of its arrays is what opening it gives, by the same names.
+/// The arrays found in a URL match those of the opened device, by the same names.
 #[test]
 fn named_in_a_url() {
     let of_array = |(name, part): (String, Arc<dyn Controllable>)| {
@@ -679,7 +679,7 @@ fn named_in_a_url() {
             ("2/array", Level::Raid0, 2),
         ],
     );
-    // With options of a LUN behind it, which are no device's.
+    // With options of a LUN after it, which belong to no device.
     check(
         &format!("array:raid1,{m},{m},thin,block=512"),
         &[("array", Level::Raid1, 2)],

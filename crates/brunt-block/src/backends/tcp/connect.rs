@@ -1,7 +1,7 @@
-//! Opens a connection to a sink: connects, greets, reads the greeting. Blocking, with a deadline for the whole;
-//! called when a device is opened.
+//! Opens a connection to a sink: connects, sends a greeting, and reads the sink's. Blocking, with a deadline for all of
+//! it; called when a device is opened.
 //!
-//! The one rule: what the network may have lost is attempted again ([`crate::attempts`]), what the other side said is not.
+//! The one rule: losses in the network are retried ([`crate::attempts`]); answers of the sink are final.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -44,10 +44,10 @@ fn seconds(time: Duration) -> String {
 }
 
 impl ConnectError {
-    /// Whether another attempt may do better.
+    /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool {
         match self {
-            // Refused, unreachable: the network had its answer. Without an answer it is another matter.
+            // Refused or unreachable is an answer from the network. Only a missing answer is transient.
             ConnectError::Connect(error) => {
                 matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
             }
@@ -60,12 +60,12 @@ impl ConnectError {
     }
 }
 
-/// A connection to a sink that said hello; blocking.
+/// A connection to a sink that has sent its greeting; blocking.
 pub(super) struct Connected {
     pub(super) socket: TcpStream,
-    /// Attempts that failed before it.
+    /// Attempts that failed before.
     pub(super) retries: u32,
-    /// Why the last of them failed.
+    /// Why the last failed attempt failed.
     pub(super) trouble: Option<ConnectError>,
 }
 
@@ -121,7 +121,7 @@ fn attempt(
     let mut bytes = [0; HEADER_BYTES];
     let mut at = 0;
     while at < bytes.len() {
-        // Anew for each piece: who trickles bytes does not get more time for it.
+        // Set again for each read, so that a peer that sends single bytes gets no extra time.
         socket
             .set_read_timeout(Some(left()))
             .map_err(ConnectError::Socket)?;

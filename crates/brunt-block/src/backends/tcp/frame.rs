@@ -1,8 +1,8 @@
-//! The frames of raw network requests: a storage protocol without commands, sessions and digests. The `tcp`
-//! device and its sink use it to measure the network alone with transfers the size of block requests
-//! (netperf's role in papers/iscsi-performance-analysis, 2.1).
+//! The frames of raw network requests: a storage protocol without commands, sessions or digests. The `tcp` device and
+//! its sink use it to measure the network alone, with transfers the size of block requests (netperf's role in
+//! papers/iscsi-performance-analysis, 2.1).
 //!
-//! Each message is a [`Header`] of 16 bytes, some with a payload of arbitrary content:
+//! Each message is a [`Header`] of 16 bytes, sometimes followed by a payload of arbitrary content:
 //!
 //! ```text
 //! hello              each way once, first; a number that strangers do not send, a version, a limit
@@ -11,30 +11,30 @@
 //! touch              header →            ← header     (a flush, an unmap: requests without data)
 //! ```
 //!
-//! Answers come in the order of their requests and carry their tag. The one rule: a length over
-//! [`TRANSFER_BYTES_MAX`] is malformed, whoever says it.
+//! Answers come in the order of their requests and carry their tags. The one rule: a length over [`TRANSFER_BYTES_MAX`]
+//! is malformed, whichever side sends it.
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
-/// The longest payload.
+/// Maximum payload.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// The tag of a hello.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"BruntRaw");
 /// The version of these frames.
 pub const VERSION: u16 = 1;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// The first message each way; `len` is the longest payload that its sender takes.
+    /// The first message in each direction; `len` is the longest payload that its sender accepts.
     Hello,
-    /// Asks for `len` bytes.
+    /// Requests `len` bytes.
     Read,
-    /// Brings `len` bytes.
+    /// Carries `len` bytes.
     Write,
-    /// Asks for an answer and nothing else; `len` is 0.
+    /// Requests an answer without data; `len` is 0.
     Touch,
-    /// The answer to a read, with `len` bytes behind it.
+    /// The answer to a read, followed by `len` bytes.
     Data,
     /// The answer to a write or a touch; `len` is 0.
     Done,
@@ -58,18 +58,18 @@ impl FrameKind {
     }
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// There are less than [`HEADER_BYTES`].
+    /// There are fewer than [`HEADER_BYTES`].
     #[error("a header has {HEADER_BYTES} bytes")]
     Incomplete,
-    /// They are not what this version allows.
+    /// This version doesn't allow them.
     #[error("malformed at byte {offset}: not {wanted}")]
     Malformed {
-        /// Where in the header, in bytes from its start.
+        /// Offset in the header, in bytes.
         offset: usize,
-        /// What belongs there.
+        /// What would be valid there.
         wanted: &'static str,
     },
 }
@@ -77,16 +77,16 @@ pub enum HeaderError {
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// The kind of the message.
     pub kind: FrameKind,
     /// See [`FrameKind`]; in bytes.
     pub len: u32,
-    /// A request's own name, which its answer repeats; [`MAGIC`] of a hello.
+    /// A request's identifier, repeated in its answer; [`MAGIC`] in a hello.
     pub tag: u64,
 }
 
 impl Header {
-    /// The first message of either side.
+    /// The first message of each side.
     pub fn hello() -> Header {
         Header {
             kind: FrameKind::Hello,
@@ -95,10 +95,10 @@ impl Header {
         }
     }
 
-    /// The header at the front of `bytes`.
+    /// Parses the header at the start of `bytes`.
     ///
     /// # Errors
-    /// There are less than 16 bytes, or they are not what this version allows.
+    /// There are fewer than 16 bytes, or this version doesn't allow them.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
@@ -129,7 +129,7 @@ impl Header {
         Ok(Header { kind, len, tag })
     }
 
-    /// Its 16 bytes.
+    /// Encodes the header.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -140,7 +140,7 @@ impl Header {
         bytes
     }
 
-    /// How many bytes follow this header.
+    /// Number of payload bytes after this header.
     pub fn payload_len(&self) -> usize {
         if matches!(self.kind, FrameKind::Write | FrameKind::Data) {
             self.len as usize
@@ -149,7 +149,7 @@ impl Header {
         }
     }
 
-    /// The answer that this request gets; `None` for what is no request.
+    /// The header of the answer to this request; `None` if this is not a request.
     pub fn answer(&self) -> Option<Header> {
         let (kind, len) = match self.kind {
             FrameKind::Read => (FrameKind::Data, self.len),
@@ -184,7 +184,7 @@ mod tests {
         ]
     }
 
-    /// What is encoded is parsed as what it was, and nothing shorter is.
+    /// An encoded header parses back to itself, and no prefix of it parses.
     #[test]
     fn round_trips() {
         for header in all() {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// The bytes on the wire stay what they are.
+    /// The wire format doesn't change.
     #[test]
     fn golden() {
         let write = Header {
@@ -210,7 +210,7 @@ mod tests {
         );
     }
 
-    /// What this version does not allow is refused where it stands.
+    /// Bytes that this version doesn't allow are rejected with their offset.
     #[test]
     fn refused() {
         let check = |header: Header, at: usize, byte: u8, offset: usize| {
@@ -240,7 +240,7 @@ mod tests {
         );
     }
 
-    /// Every request has its answer, and no answer has one.
+    /// Every request has an answer, and no answer has one.
     #[test]
     fn answers() {
         for header in all() {

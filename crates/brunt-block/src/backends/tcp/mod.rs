@@ -1,11 +1,11 @@
-//! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, in netperf's role
-//! next to a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7). A read
-//! is a header answered by a header and N bytes, a write a header and N bytes answered by a header, with up
-//! to the queue depth in flight; [`frame`] defines the frames, 16 bytes each way. The other end is a
-//! [`TcpSink`], which stores nothing: reads are zeros, and offsets have no meaning.
+//! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, for comparison with a disk, a
+//! diskless and a full target; netperf's role in papers/iscsi-performance-analysis, Figures 4 to 7. A read is a header
+//! answered by a header and N bytes, a write a header and N bytes answered by a header, with up to the queue depth in
+//! flight; [`frame`] defines the frames, 16 bytes each way. The other end is a [`TcpSink`], which stores nothing: reads
+//! are zeros, and offsets have no meaning.
 //!
-//! The one rule: a lost connection is not re-established. The device measures one network path as it is;
-//! after a loss every request ends with [`DeviceError::Gone`].
+//! The one rule: a lost connection is not re-established. The device measures one network path as it is; after a loss
+//! every request fails with [`DeviceError::Gone`].
 
 mod connect;
 pub mod frame;
@@ -30,17 +30,17 @@ use crate::{
     Request, Ring, Stream,
 };
 
-/// Where a sink listens when it is not told otherwise.
+/// A sink's default port.
 pub const PORT: u16 = 5260;
-/// Room for what is received and not placed, at both ends: many answers of 4 KiB at once, and it stays in
-/// the second-level cache.
+/// Receive buffer for data that isn't placed, at both ends: holds many answers of 4 KiB at once
+/// and fits into the L2 cache.
 const RX_BYTES: usize = 256 << 10;
-/// Of connecting, attempts that fail included, and of one request, unless the URL says otherwise.
+/// Default time limit of connecting (all attempts together), and of each request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections of one thread's device at most.
+/// Maximum connections of one thread's device.
 const CONNECTIONS_MAX: u32 = 16;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "tcp",
     help: "the network alone: transfers the size of block requests, to and from 'brunt sink'",
@@ -92,22 +92,22 @@ pub const ENTRY: BackendEntry = BackendEntry {
     },
 };
 
-/// What a URL says.
+/// The configuration given by a URL.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// Name or address of the sink's host.
     pub host: String,
-    /// Its port.
+    /// The sink's port.
     pub port: u16,
-    /// What the device pretends to have, in bytes.
+    /// Nominal size of the device, in bytes.
     pub size_bytes: u64,
-    /// Logical block in bytes.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Of each thread's device.
+    /// Connections of each thread's device.
     pub connections: u32,
-    /// Of connecting, and of one request.
+    /// Time limit of connecting, and of each request.
     pub timeout: Duration,
-    /// Of every socket.
+    /// Options of every socket.
     pub sockets: SocketOptions,
 }
 
@@ -149,19 +149,19 @@ impl TcpConfig {
     }
 }
 
-/// A sink that answered once.
+/// A sink that has answered a first connection.
 pub struct TcpBackend {
     config: TcpConfig,
     info: DeviceInfo,
-    /// The connection that found that out, for the first device.
+    /// That first connection, for use by the first device.
     spare: Mutex<Option<Connected>>,
 }
 
 impl TcpBackend {
-    /// Connects and looks.
+    /// Connects to check the sink.
     ///
     /// # Errors
-    /// Nobody answers, or it is no sink.
+    /// The host doesn't answer, or is not a sink.
     pub fn open(config: TcpConfig) -> Result<TcpBackend, OpenError> {
         let name = config.name();
         let connected = connect::connect(&config).map_err(|error| {
@@ -247,7 +247,7 @@ impl Backend for TcpBackend {
 struct TcpDevice {
     info: DeviceInfo,
     links: Vec<Link>,
-    /// Completions of requests that never went out.
+    /// Completions of requests that were never sent.
     refused: Vec<Completion>,
     depth: u32,
     timeout: Duration,
@@ -256,23 +256,23 @@ struct TcpDevice {
 }
 
 struct Link {
-    /// `None` when it was lost.
+    /// `None` after it was lost.
     stream: Option<Stream>,
-    /// In the order in which they were sent, which is that of their answers.
+    /// In the order of sending, which is also the order of the answers.
     tasks: VecDeque<Task>,
-    /// How many of them, from the front, were answered and are not completed yet.
+    /// Number of answered tasks at the front that are not completed yet.
     answered: usize,
     next_tag: u64,
-    /// The payload of the first task that is not answered is being received into its buffer.
+    /// The payload of the first unanswered task is being received into its buffer.
     placing: bool,
 }
 
 struct Task {
-    /// The caller's.
+    /// The caller's tag.
     tag: u64,
     answer: Header,
     buf: Buf,
-    /// The buffer of a write while the stream has it.
+    /// A write's buffer while the stream has it.
     lent: Option<Lent>,
     due: Nanos,
 }
@@ -374,7 +374,7 @@ impl Device for TcpDevice {
     }
 }
 
-/// Why a link came to its end.
+/// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 enum LinkEnd {
     #[error(transparent)]
@@ -434,7 +434,7 @@ impl Link {
         }
     }
 
-    /// Takes every answer that is there.
+    /// Processes every answer received so far.
     fn receive(&mut self) -> Result<(), AnswerError> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
@@ -479,7 +479,7 @@ impl Link {
         }
     }
 
-    /// Completes what was answered and has its buffer back.
+    /// Completes answered tasks whose buffers are back.
     fn complete(&mut self, done: &mut Vec<Completion>) {
         let Some(stream) = &mut self.stream else {
             return;
@@ -487,7 +487,7 @@ impl Link {
         while self.answered > 0 {
             let front = self.tasks.front_mut().expect("answered tasks are tasks");
             if let Some(lent) = front.lent {
-                // Answered, but the end of its sending was not told yet: a moment later, then.
+                // Answered, but the end of its send is not reported yet: try again at the next poll.
                 let Some(buf) = stream.reclaim(lent) else {
                     return;
                 };
@@ -505,7 +505,7 @@ impl Link {
         }
     }
 
-    /// The connection is over: everything comes back, with `error` unless it was answered.
+    /// Ends the connection: all unanswered tasks complete with `error`.
     fn end(&mut self, error: DeviceError, done: &mut Vec<Completion>) {
         let Some(mut stream) = self.stream.take() else {
             return;
@@ -545,7 +545,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener};
 
-    /// Addresses and options arrive; what is wrong is said with what would be right.
+    /// Addresses and options are parsed; mistakes are reported with what would be right.
     #[test]
     fn urls() {
         let check = |url: &str, words: &str| {
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(config("//host:9/").name(), "tcp://host:9");
     }
 
-    /// A server that says `script` whatever it is sent, then nothing more, and reads until the end.
+    /// A server that sends `script` whatever it receives, then nothing more, and reads until the end.
     fn impostor(script: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}?timeout=5s", listener.local_addr().unwrap());
@@ -591,7 +591,7 @@ mod tests {
         (url, thread)
     }
 
-    /// Whatever a sink sends, every request comes back once, and nothing panics or waits for ever.
+    /// Whatever a sink sends, every request completes once, and nothing panics or hangs.
     #[test]
     fn hostile_sinks() {
         let hello = Header::hello().encode().to_vec();
@@ -631,7 +631,7 @@ mod tests {
                 trouble.contains(words),
                 "'{trouble}' does not say '{words}'"
             );
-            // A device that lost its path says so at once.
+            // A device that lost its connection fails requests at once.
             batch.push_back(request(2));
             device.submit(&mut batch);
             device.poll(&mut done);
@@ -647,7 +647,7 @@ mod tests {
         let mut long = answer(FrameKind::Data, 4096, 0);
         long[4] = 0xff;
         check(long, "at most 16 MiB");
-        // The first answer is whole, the second is cut off.
+        // The first answer is complete, the second is truncated.
         let cut = [
             answer(FrameKind::Data, 4096, 0),
             vec![0; 4096],
@@ -655,15 +655,15 @@ mod tests {
         ]
         .concat();
         check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
-        // Nor is a payload that ends in the middle, short or long enough to be placed.
+        // A payload that ends in the middle is detected too, both a short one and one long enough to be placed.
         check(
             cut[..HEADER_BYTES + 100].to_vec(),
             "the connection was lost",
         );
     }
 
-    /// A connection that breaks before its greeting, as under losses, is attempted again, and that is counted; where
-    /// attempts do not help, the error has their cause.
+    /// A connection that breaks before its greeting, as under packet loss, is retried and counted; if retries don't
+    /// help, the error contains their cause.
     #[test]
     fn opening_outlives_a_broken_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -709,7 +709,7 @@ mod tests {
         drop((first, second, thread.join().unwrap()));
     }
 
-    /// Who is no sink is told from one that is slow.
+    /// A server that isn't a sink is distinguished from a slow one.
     #[test]
     fn strangers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -719,7 +719,7 @@ mod tests {
             let (mut mail, _) = listener.accept().unwrap();
             mail.read_exact(&mut [0; HEADER_BYTES]).unwrap();
             mail.write_all(b"220 mail.example.org ESMTP\r\n").unwrap();
-            // Says nothing until the other side has given up.
+            // Sends nothing until the other side has given up.
             let mut silent = listener.accept().unwrap().0;
             let _ = silent.read_to_end(&mut Vec::new());
         });

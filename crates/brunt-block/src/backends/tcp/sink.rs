@@ -1,8 +1,8 @@
 //! The other end of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`,
 //! by experiments that measure the network, and by tests.
 //!
-//! One thread and one ring per connection; all answers of a batch go out in one vectored call. The one rule:
-//! a peer can only use a bounded amount of memory and only break its own connection.
+//! One thread and one ring per connection; all answers of a batch go out in one vectored call. The one rule: a peer can
+//! use only a bounded amount of memory and break only its own connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,26 +18,26 @@ use crate::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListe
 use crate::socket::{Socket, SocketOptions};
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
-/// A connection that has not said hello after this is closed. Longer than a client waits by default: after a lost
-/// SYN and a lost hello, TCP itself takes 6 s and more.
+/// A connection without a greeting after this time is closed. Longer than a client waits by default: after a lost SYN
+/// and a lost hello, TCP itself takes 6 s and more.
 const HELLO_TIME: Duration = Duration::from_secs(60);
 const _: () = assert!(
     HELLO_TIME.as_secs() > TIMEOUT.as_secs(),
     "who loses packets is not hung up on"
 );
-/// Answers queued, in bytes, beyond which no further request is looked at.
+/// Maximum answers queued, in bytes; beyond that, no further request is processed.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
-/// How a sink is made.
+/// Configuration of a sink.
 #[derive(Clone, Debug)]
 pub struct SinkConfig {
-    /// Where it listens; port 0 picks a free one.
+    /// The listening address; port 0 picks a free port.
     pub portal: SocketAddr,
-    /// Of every connection.
+    /// Options of every connection.
     pub sockets: SocketOptions,
-    /// Connections at once; one more is closed, and counted.
+    /// Maximum concurrent connections; further ones are closed and counted.
     pub connections_max: usize,
-    /// Is told of each connection that ended badly, in that connection's thread.
+    /// Called for each connection that ended with an error, on that connection's thread.
     pub listener: ReceptionListener,
 }
 
@@ -52,26 +52,26 @@ impl Default for SinkConfig {
     }
 }
 
-/// What a sink did.
+/// A sink's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkStats {
-    /// Connections that were let in.
+    /// Connections accepted.
     pub connections: u64,
-    /// Connections that were one too many.
+    /// Connections closed because of the limit.
     pub refused: u64,
-    /// Connections that ended because of what their peer sent, or for trouble of our own.
+    /// Connections that ended because of the peer's data, or an error of our own.
     pub broken: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Payload thrown away.
+    /// Payload bytes received and discarded.
     pub received_bytes: u64,
-    /// Payload sent.
+    /// Payload bytes sent.
     pub sent_bytes: u64,
     /// System calls of the connections' rings.
     pub system_calls: u64,
 }
 
-/// A sink that listens. Dropping it ends it.
+/// A listening sink. Dropping it closes it.
 pub struct TcpSink {
     state: Arc<State>,
     address: SocketAddr,
@@ -87,10 +87,10 @@ struct State {
 }
 
 impl TcpSink {
-    /// Listens.
+    /// Starts listening.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use or not local.
     pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
         let door = ReceptionDoor::tcp(config.portal)?;
         let address = door.address()?.expect("a port has an address");
@@ -121,12 +121,12 @@ impl TcpSink {
         })
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it did so far; connections under way are counted a batch at a time.
+    /// The counters so far; live connections update them once per batch.
     pub fn stats(&self) -> SinkStats {
         let state = &self.state;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -146,14 +146,14 @@ impl TcpSink {
         }
     }
 
-    /// Closes everything; what it did.
+    /// Closes all connections and returns the final counters.
     pub fn shutdown(mut self) -> SinkStats {
         self.reception.close();
         self.stats()
     }
 }
 
-/// Why a connection ended otherwise than by its peer's leaving.
+/// Why a connection ended, other than by the peer closing it.
 #[derive(Debug, thiserror::Error)]
 enum SinkConnectionError {
     #[error("the connection's ring: {0}")]
@@ -166,7 +166,7 @@ enum SinkConnectionError {
     Unexpected(FrameKind),
 }
 
-/// What a connection did since it was last told to the sink.
+/// A connection's counters since they were last added to the sink's.
 #[derive(Default)]
 struct Batch {
     requests: u64,
@@ -219,7 +219,7 @@ fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
             hello_until
         };
         ring.enter(until)?;
-        // What came before the end was asked by somebody who is gone: nobody waits for the answers.
+        // The peer is gone, so the answers to its last requests have no reader.
         if connection.stream.poll().ended {
             return Ok(());
         }
@@ -231,9 +231,9 @@ fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
 
 struct Connection {
     stream: Stream,
-    /// Whether the peer said hello.
+    /// Whether the peer has sent its greeting.
     greeted: bool,
-    /// The answer that is due when the payload under way has been thrown away.
+    /// The answer to send once the current payload has been discarded.
     swallowing: Option<Header>,
     batch: Batch,
 }
@@ -243,7 +243,7 @@ impl Connection {
         self.stream.queued_bytes() > ANSWERS_BYTES_MAX
     }
 
-    /// Takes every request that is there.
+    /// Processes every request received so far.
     fn read(&mut self) -> Result<(), SinkConnectionError> {
         loop {
             if let Some(answer) = self.swallowing {
@@ -318,7 +318,7 @@ mod tests {
         Header { kind, len, tag }.encode().to_vec()
     }
 
-    /// What a sink sends until it closes, or until `wanted` bytes are there.
+    /// Returns what a sink sends until it closes the connection, or until `wanted` bytes have arrived.
     fn talk(sink: &TcpSink, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
         let mut socket = TcpStream::connect(sink.address()).unwrap();
         socket
@@ -337,7 +337,7 @@ mod tests {
         (socket, got)
     }
 
-    /// Requests cut at every byte are answered once, in order.
+    /// Requests split at every byte are answered once and in order.
     #[test]
     fn pieces() {
         let sink = start(8);
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!((stats.broken, stats.requests % 3), (0, 0), "{stats:?}");
     }
 
-    /// Nonsense ends its own connection, is counted, and disturbs nobody else.
+    /// Malformed data ends its own connection, is counted, and doesn't affect others.
     #[test]
     fn nonsense() {
         let sink = start(8);
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(sink.shutdown().broken, count);
     }
 
-    /// One connection too many is closed, and a place that was left is given again.
+    /// A connection above the limit is closed, and a freed slot is reused.
     #[test]
     fn full_house() {
         let sink = start(1);
@@ -410,7 +410,7 @@ mod tests {
         assert!(sink.shutdown().refused >= 1);
     }
 
-    /// A peer that asks and does not read is held back, not buffered for.
+    /// A peer that sends requests but doesn't read is throttled; its answers aren't buffered without limit.
     #[test]
     fn greedy() {
         let sink = start(8);
@@ -418,7 +418,7 @@ mod tests {
         for tag in 0..20_000 {
             script.extend(header(FrameKind::Read, 1 << 20, tag));
         }
-        // 20 GB are asked for; some 8 MiB are queued, the rest waits in the socket.
+        // 20 GB are requested; about 8 MiB are queued, and the rest waits in the socket.
         let (socket, got) = talk(&sink, &script, 100_000);
         assert_eq!(got.len(), 100_000);
         assert!(sink.stats().sent_bytes < 200 << 20, "{:?}", sink.stats());

@@ -1,23 +1,22 @@
-//! Sets of logical blocks: those that a fault is about, as its user lists them, and those that writes
-//! have cured, as requests find them.
+//! Sets of logical blocks: those that a fault applies to, as listed by the user, and those cured
+//! by writes as requests run.
 //!
-//! The rule: looking up a block takes no lock, and a block is counted as cured once, however many threads
-//! write it.
+//! The rule: looking up a block takes no lock, and a block is counted as cured once, however many threads write it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ranges in a list at most.
+/// Maximum ranges in a list.
 const RANGES_MAX: usize = 1024;
 
-/// A list of blocks, such as `5+9+100-199`: one range or more, the lowest first, none of them touching the next.
+/// A list of blocks, such as `5+9+100-199`: one or more ranges in ascending order, neither overlapping nor adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRanges(Vec<RangeInclusive<u64>>);
 
 impl BlockRanges {
-    /// Reads a list; `None` when it is none.
+    /// Parses a list; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<BlockRanges> {
         let mut ranges = Vec::new();
         for word in text.split('+') {
@@ -41,7 +40,7 @@ impl BlockRanges {
         Some(BlockRanges(merged))
     }
 
-    /// The first of them from `first` to `last`, both included.
+    /// The first listed block from `first` to `last`, both included.
     pub fn first_in(&self, first: u64, last: u64) -> Option<u64> {
         let index = self.0.partition_point(|range| *range.end() < first);
         let range = self.0.get(index)?;
@@ -62,16 +61,16 @@ impl fmt::Display for BlockRanges {
     }
 }
 
-/// Blocks of a chunk: 4 KiB of bits.
+/// Blocks per chunk: 4 KiB of bits.
 const CHUNK_BLOCKS: u64 = 32 << 10;
 
-/// A set that threads add to: a bit for each block, in chunks that are there once they have one.
+/// A set to which threads add blocks: one bit per block, in chunks that are allocated on first use.
 pub(super) struct BlockSet {
     chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
 impl BlockSet {
-    /// None of `count` blocks.
+    /// Creates an empty set for `count` blocks.
     pub fn new(count: u64) -> BlockSet {
         BlockSet {
             chunks: (0..count.div_ceil(CHUNK_BLOCKS))
@@ -80,7 +79,7 @@ impl BlockSet {
         }
     }
 
-    /// Whether a block is in it.
+    /// Whether the set contains a block.
     #[inline]
     pub fn has(&self, block: u64) -> bool {
         let bits = self.chunks[(block / CHUNK_BLOCKS) as usize].get();
@@ -90,7 +89,7 @@ impl BlockSet {
         })
     }
 
-    /// Puts a block in; whether it was not there.
+    /// Adds a block; returns whether it is new.
     pub fn add(&self, block: u64) -> bool {
         let bits = self.chunks[(block / CHUNK_BLOCKS) as usize]
             .get_or_init(|| (0..CHUNK_BLOCKS / 64).map(|_| AtomicU64::new(0)).collect());

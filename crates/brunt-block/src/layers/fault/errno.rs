@@ -1,6 +1,6 @@
-//! Errnos by their names, as users write them.
+//! Names of errnos, as users write them.
 
-/// Those that storage is known to answer with.
+/// The errnos that storage is known to return.
 const NAMES: &[(&str, i32)] = &[
     ("EPERM", libc::EPERM),
     ("ENOENT", libc::ENOENT),
@@ -28,10 +28,10 @@ const NAMES: &[(&str, i32)] = &[
     ("EREMOTEIO", libc::EREMOTEIO),
     ("EDQUOT", libc::EDQUOT),
 ];
-/// The largest that the kernel returns.
+/// The largest errno that the kernel returns.
 const ERRNO_MAX: i32 = 4095;
 
-/// An errno by its name, or as a number.
+/// Parses an errno given by name or number.
 pub(super) fn parse(text: &str) -> Option<i32> {
     let named = NAMES
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Option<i32> {
     })
 }
 
-/// Its name, or the number.
+/// An errno's name, or its number if it has none here.
 pub(super) fn name(number: i32) -> String {
     let named = NAMES.iter().find(|(_, known)| *known == number);
     named.map_or_else(|| number.to_string(), |(name, _)| name.to_string())

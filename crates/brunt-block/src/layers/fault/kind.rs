@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and the words for it. [`super::spec`] adds for which requests.
+//! The effects of faults, and their syntax. [`super::spec`] adds which requests a fault applies to.
 
 use std::time::Duration;
 
@@ -7,81 +7,81 @@ use brunt_core::units::{format_duration, parse_duration};
 use super::errno;
 use crate::open::{OpenError, bad_value};
 
-/// What a wrong fault is answered with.
+/// The message for an invalid fault.
 pub const FORMS: &str = "a fault is medium-error, hardware-error, recovered-error, aborted-command, busy, \
      reservation-conflict, not-ready, unit-attention, task-set-full, sense:KEY/ASC/ASCQ, errno:NAME, slow:TIME, \
      slow:xFACTOR, hang, drop, torn:BLOCKS, corrupt, misdirect, misdirect:BLOCKS, bad-blocks, bad-blocks:SHARE%, \
      flaky:UP/DOWN or flaky:UP/DOWN/drop, and after it ,p=PROBABILITY ,op=read+write+flush+unmap \
      ,lba=FIRST-LAST+… ,every=N ,times=N ,seed=N";
-/// A request is made slower by this factor at most.
+/// Maximum slowdown factor.
 const FACTOR_MAX: f64 = 1e6;
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FaultEffect {
-    /// Unrecovered read error, or write error. Nothing is done.
+    /// Unrecovered read or write error. Nothing is done.
     MediumError,
     /// Internal failure of the device. Nothing is done.
     HardwareError,
-    /// Recovered error: the request is done and its data is good all the same.
+    /// Recovered error: the request succeeds and its data is valid.
     RecoveredError,
-    /// Aborted command: the data did not come across whole. Nothing is done.
+    /// Aborted command: the data was not transferred completely. Nothing is done.
     AbortedCommand,
     /// Busy. Nothing is done.
     Busy,
-    /// Somebody else's reservation is in the way. Nothing is done.
+    /// Another initiator's reservation conflicts. Nothing is done.
     ReservationConflict,
     /// Not ready. Nothing is done.
     NotReady,
-    /// Unit attention, as after a reset: the first request of each open device (of each session, at a
-    /// target) gets it. Nothing is done.
+    /// Unit attention, as after a reset, on the first request of each open device (of each session, at a
+    /// target). Nothing is done.
     UnitAttention,
-    /// No room for another request. Nothing is done.
+    /// The queue is full. Nothing is done.
     TaskSetFull,
-    /// These three numbers: sense key, additional sense code and its qualifier. Nothing is done, but for the
-    /// key of a recovered error.
+    /// This sense key, additional sense code and qualifier. Nothing is done, unless the key is
+    /// that of a recovered error.
     Sense([u8; 3]),
     /// This errno. Nothing is done.
     Errno(i32),
-    /// The request reaches the device this much later.
+    /// The request reaches the device with this delay.
     Slow(Duration),
-    /// The request takes so many times as long.
+    /// The request takes this many times as long.
     SlowBy(f64),
-    /// The request reaches the device when the fault is taken away, or is given up by `cancel`.
+    /// The request hangs. It reaches the device when the fault is removed, unless it was cancelled before.
     Hang,
-    /// A write is acknowledged and never happens.
+    /// A write is acknowledged but never done.
     Drop,
-    /// Of a write only the first blocks happen; all of it is acknowledged. Writes of so many blocks or
-    /// fewer are left alone.
+    /// Only the first blocks of a write are written, but all of it is acknowledged. Writes of at most this
+    /// many blocks are not affected.
     Torn {
-        /// How many happen.
+        /// Number of blocks written.
         blocks: u32,
     },
-    /// One bit, anywhere, is the other way round: in what a read returns, or in what a write leaves.
+    /// One random bit is flipped: in the data that a read returns, or in the data that a write stores.
     Corrupt,
-    /// A write is acknowledged and lands in another place: so many blocks further on, starting over at the
-    /// end, or anywhere. The place that was meant keeps what it had.
+    /// A write is acknowledged but lands in another place: `blocks` blocks further on, wrapping around at the end, or
+    /// at a random place. The intended place keeps its old data.
     Misdirect {
-        /// How many blocks; `None`: anywhere.
+        /// Distance in blocks; `None`: random.
         blocks: Option<u64>,
     },
-    /// Reads that touch a bad block are medium errors until the block is written (as dm-dust does).
+    /// Reads that touch a bad block fail with medium errors until the block is written (like dm-dust).
     BadBlocks {
-        /// How many in a hundred blocks are bad, by the seed; of those that `lba` lists, if it does.
+        /// Percentage of bad blocks, chosen by the seed; among those that `lba` lists, if given.
         percent: f64,
     },
-    /// Up for a time, then down for a time, over and over, from the first request on (as dm-flakey does).
+    /// Alternately up and down, starting with the first request (like dm-flakey).
     Flaky {
-        /// Requests are served.
+        /// How long requests are served.
         up: Duration,
-        /// They are not.
+        /// How long they are not.
         down: Duration,
-        /// While down, writes are acknowledged and lost, and reads served; otherwise all fail with EIO.
+        /// While down, writes are acknowledged and lost, and reads are served; otherwise all requests fail with EIO.
         drops_writes: bool,
     },
 }
 
-/// Kinds that are written with a word alone.
+/// Effects without an argument.
 const PLAIN: &[(&str, FaultEffect)] = &[
     ("medium-error", FaultEffect::MediumError),
     ("hardware-error", FaultEffect::HardwareError),
@@ -101,7 +101,7 @@ const PLAIN: &[(&str, FaultEffect)] = &[
 ];
 
 impl FaultEffect {
-    /// Reads `WORD` or `WORD:ARGUMENT`.
+    /// Parses `WORD` or `WORD:ARGUMENT`.
     pub(super) fn parse(text: &str) -> Result<FaultEffect, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let Some((name, argument)) = text.split_once(':') else {
@@ -169,7 +169,7 @@ fn sense(text: &str) -> Option<[u8; 3]> {
 }
 
 impl FaultEffect {
-    /// Whether it leaves some requests alone that it is about, for its own reason.
+    /// Whether the effect itself skips some of the requests that the fault applies to.
     pub(super) fn leaves_some_alone(self) -> bool {
         matches!(
             self,

@@ -1,10 +1,10 @@
-//! `fault=…`: injects faults on request of a URL, a fault schedule or a control channel ([`spec`] defines the
-//! syntax, [`switch`] the controls). Works anywhere in a stack: below `delay` an error takes as long as a
-//! request, above it no time; below `retry` it is what a controller tries to overcome.
+//! `fault=…`: injects faults requested by a URL, a fault schedule or a control channel ([`spec`] defines the syntax,
+//! [`switch`] the controls). Works anywhere in a stack: below `delay` an error takes as long as a request, above it no
+//! time; below `retry` the controller tries to recover from it.
 //!
-//! The rule: while nothing is armed, requests pass for the price of reading one number per batch; a batch
-//! that no fault affects is scanned and passes unchanged. Affected requests are identified by their tags,
-//! which is why tags of outstanding requests are unique.
+//! The rule: while no fault is armed, requests pass at the cost of reading one number per batch; a batch that no
+//! fault affects is scanned and passes unchanged. Affected requests are identified by their tags, so the tags of
+//! outstanding requests must be unique.
 
 pub mod blocks;
 mod errno;
@@ -34,10 +34,10 @@ use crate::{
     Request, Ring,
 };
 
-/// How soon a request that hangs is let go when its fault is taken away.
+/// Maximum time until a hanging request is released after its fault is removed.
 const HANG_LOOK: Duration = Duration::from_millis(5);
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "fault",
     help: "injects errors and delays: off, or faults separated by ; of these kinds: medium-error hardware-error recovered-error aborted-command busy \
@@ -76,7 +76,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
     Ok(FaultBackend::new(inner, switch, Clock::Monotonic))
 }
 
-/// A backend whose requests are hit by what is armed.
+/// A backend whose requests are subject to the armed faults.
 pub struct FaultBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
@@ -86,7 +86,7 @@ pub struct FaultBackend {
 }
 
 impl FaultBackend {
-    /// Puts the faults of `switch` in front of `inner`.
+    /// Applies the faults of `switch` to `inner`.
     pub fn new(inner: Arc<dyn Backend>, switch: Arc<FaultSwitch>, clock: Clock) -> FaultBackend {
         let mut info = inner.info().clone();
         for armed in switch.armed() {
@@ -116,7 +116,7 @@ impl Backend for FaultBackend {
             part: self.opened.fetch_add(1, Ordering::Relaxed),
             clock: self.clock.clone(),
             depth: capacity,
-            // Not a generation that the switch has: the first look fetches what is armed.
+            // Never the switch's own generation, so the first check fetches the armed faults.
             generation: u64::MAX,
             active: Vec::new(),
             below: VecDeque::with_capacity(capacity),
@@ -155,19 +155,19 @@ impl Backend for FaultBackend {
     }
 }
 
-/// A fault as this device sees it.
+/// An armed fault and its state in this device.
 struct Active {
     armed: Arc<Armed>,
     random: Random,
-    /// This device has had its unit attention.
+    /// This device has reported its unit attention.
     told: bool,
 }
 
 impl Active {
-    /// Whether it hits a request, which is counted then.
+    /// Whether the fault hits a request; if so, the request is counted.
     fn hits(&mut self, request: &Request, info: &DeviceInfo, clock: &Clock) -> bool {
         let fault = &self.armed.fault;
-        // What is wrong in itself is answered as ever.
+        // Invalid requests get their usual error.
         if !fault.is_about(request, info.block_bytes) || in_range(info, request).is_err() {
             return false;
         }
@@ -187,7 +187,7 @@ impl Active {
             }
             FaultEffect::BadBlocks { .. } => match self.armed.first_bad(request, info) {
                 None => return false,
-                // A cure, which counts by itself.
+                // A write that cures bad blocks; the cure is counted separately.
                 Some(_) if request.op != Op::Read => return true,
                 Some(_) => {}
             },
@@ -201,13 +201,13 @@ impl Active {
     }
 }
 
-/// How many places a request of its length has on the device; `None` if there is no other than its own.
+/// Number of places where a request of this length fits on the device; `None` if only its own does.
 fn places(request: &Request, info: &DeviceInfo) -> Option<u64> {
     let all = info.size_bytes.checked_sub(request.len)? / u64::from(info.block_bytes) + 1;
     (all > 1).then_some(all)
 }
 
-/// A request on its way down.
+/// A request held back before it goes down.
 struct Held {
     request: Request,
     until: Until,
@@ -215,28 +215,28 @@ struct Held {
 
 enum Until {
     Time(Nanos),
-    /// That this fault is taken away.
+    /// Until this fault is removed.
     Gone(u64),
 }
 
-/// What is done to a request when it comes back from below.
+/// What to do with a request when the lower device completes it.
 struct Mark {
     tag: u64,
     effect: Effect,
 }
 
 enum Effect {
-    /// Answered with this error, if it went well.
+    /// Report this error if the request succeeded.
     Report(DeviceError),
-    /// Held back until it took so many times as long.
+    /// Delay the completion until the request took `factor` times as long.
     Stretch { start: Nanos, factor: f64 },
-    /// If it went well, bad blocks from the first to the last are good from now on.
+    /// If the request succeeded, mark the bad blocks from `first` to `last` as good.
     Cure {
         armed: Arc<Armed>,
         first: u64,
         last: u64,
     },
-    /// This bit is turned. For a read it is the damage; for a write the caller gets back what it gave.
+    /// Flip this bit. For a read, this is the corruption; for a write, it restores the caller's buffer.
     Flip { bit: u64 },
 }
 
@@ -244,7 +244,7 @@ struct FaultDevice {
     inner: Box<dyn Device>,
     info: DeviceInfo,
     switch: Arc<FaultSwitch>,
-    /// Which of the backend's devices this is.
+    /// This device's number among those of its backend.
     part: u64,
     clock: Clock,
     depth: usize,
@@ -254,7 +254,7 @@ struct FaultDevice {
     held: Vec<Held>,
     marked: Vec<Mark>,
     ready: Vec<Completion>,
-    /// With the time when they are due.
+    /// Completions with their due times.
     late: Vec<(Nanos, Completion)>,
     above: Vec<Completion>,
 }
@@ -270,7 +270,7 @@ impl Device for FaultDevice {
         if self.active.is_empty() && self.kept() == 0 {
             return self.inner.submit(batch);
         }
-        // A batch that nothing hits goes down as it is; of another one what comes before the hit goes first.
+        // A batch without hits goes down unchanged; otherwise the requests before the hit go first.
         let room = self.depth.saturating_sub(self.outstanding() as usize);
         let few = batch.len() <= room;
         let mut missed = 0;
@@ -341,13 +341,13 @@ impl Device for FaultDevice {
 }
 
 impl FaultDevice {
-    /// Requests that neither the device below nor the caller has.
+    /// Number of requests held in this layer.
     #[inline]
     fn kept(&self) -> usize {
         self.held.len() + self.ready.len() + self.late.len()
     }
 
-    /// Sees what was armed and what was taken away since the last time.
+    /// Picks up faults that were armed or removed since the last call.
     #[inline]
     fn look(&mut self) {
         if self.switch.generation() != self.generation {
@@ -363,7 +363,7 @@ impl FaultDevice {
             let known = before.iter().position(|active| active.armed.id == armed.id);
             self.active.push(match known {
                 Some(index) => before.swap_remove(index),
-                // Faults of one seed do not toss the same coins.
+                // Faults with the same seed draw different random numbers.
                 None => {
                     let seed = armed.fault.seed ^ armed.id.rotate_left(32);
                     Active {
@@ -376,7 +376,7 @@ impl FaultDevice {
         }
     }
 
-    /// The fault that hits a request, if one does.
+    /// Index of the fault that hits a request, if any.
     fn hit(&mut self, request: &Request) -> Option<usize> {
         self.active
             .iter_mut()
@@ -459,7 +459,7 @@ impl FaultDevice {
         self.below.push_back(request);
     }
 
-    /// Requests whose time has come, then down with them.
+    /// Releases requests whose time has come, then submits them.
     fn pass_down(&mut self) {
         if !self.held.is_empty() {
             let now = self.clock.now();
@@ -506,7 +506,7 @@ impl FaultDevice {
                 Effect::Cure { .. } => {}
                 Effect::Stretch { start, factor } => {
                     let took = self.clock.now().since(start);
-                    // A float that is too large ends at the end of the time line.
+                    // A float that is too large saturates at the largest time.
                     let due = start
                         .0
                         .saturating_add((took.as_nanos() as f64 * factor) as u64);

@@ -1,5 +1,4 @@
-//! The syntax of faults, shared by device URLs (`?fault=…`), experiment files and a running target's control
-//! channel.
+//! The syntax of faults, shared by device URLs (`?fault=…`), experiment files and a running target's control channel.
 //!
 //! ```text
 //! medium-error                              every request fails
@@ -22,12 +21,12 @@ use super::kind::{FORMS, FaultEffect};
 use crate::open::{OpenError, bad_value};
 use crate::{DeviceError, Op, RefusalKind, Request, Said};
 
-/// Kinds of requests, as a set.
+/// A set of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ops(u8);
 
 impl Ops {
-    /// All of them.
+    /// All operations.
     pub const ALL: Ops = Ops(0b1_1111);
     const NAMES: [(&'static str, u8); 4] = [
         ("read", 1 << Op::Read as u8),
@@ -44,29 +43,30 @@ impl Ops {
         Some(Ops(set))
     }
 
-    /// Whether an operation is one of them.
+    /// Whether the set contains an operation.
     #[inline]
     pub fn has(self, op: Op) -> bool {
         self.0 >> op as u8 & 1 != 0
     }
 }
 
-/// What goes wrong, and for which requests.
+/// A fault's effect, and the requests it applies to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFault {
-    /// What.
+    /// The effect.
     pub kind: FaultEffect,
-    /// Of the requests that are meant, this share is hit, by a seeded coin.
+    /// Probability of a hit for each request that the fault applies to, drawn with the seed.
     pub probability: f64,
-    /// Which operations. `drop` and `torn` are about writes only, `corrupt` about reads and writes.
+    /// Which operations. `torn` and `misdirect` affect only writes, `drop` also unmapping and zeroing,
+    /// `corrupt` reads and writes.
     pub ops: Ops,
-    /// Only requests that touch one of these logical blocks. A flush touches all.
+    /// Only requests that touch one of these logical blocks. A flush of the whole device touches all.
     pub blocks: Option<BlockRanges>,
-    /// Only each n-th of them, counted over all threads.
+    /// Only every n-th of these requests, counted over all threads.
     pub every: u64,
-    /// Only so often, counted over all threads.
+    /// Maximum number of hits, counted over all threads.
     pub times: Option<u64>,
-    /// Of the coin, and of the bit that is flipped. Each open device has its own sequence.
+    /// Seed of the probability and of the flipped bit. Each open device has its own sequence.
     pub seed: u64,
 }
 
@@ -84,10 +84,10 @@ impl DeviceFault {
         }
     }
 
-    /// Reads one fault.
+    /// Parses one fault.
     ///
     /// # Errors
-    /// It is none; the error says what would be one.
+    /// The text is not a valid fault; the error says what would be.
     pub fn parse(text: &str) -> Result<DeviceFault, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let mut words = text.trim().split(',');
@@ -153,16 +153,16 @@ impl DeviceFault {
         Ok(fault)
     }
 
-    /// Whether it hits every request that `other` could hit. Requests are told apart by their operation
-    /// only; of two faults of certain blocks nothing is said.
+    /// Whether this fault hits every request that `other` could hit. Compares operations only: a fault limited to
+    /// certain blocks never does.
     pub fn leaves_nothing_to(&self, other: &DeviceFault) -> bool {
         let certain = self.probability >= 1.0 && self.every == 1 && self.times.is_none();
-        // A short write is left alone by it.
+        // Some effects skip requests; `torn`, for example, skips short writes.
         let whole = self.blocks.is_none() && !self.kind.leaves_some_alone();
         certain && whole && other.ops.0 & !self.ops.0 == 0
     }
 
-    /// Whether no request is any different by it: it never hits, or makes none slower.
+    /// Whether the fault has no effect on any request: it never hits, or slows none down.
     pub fn does_nothing(&self) -> bool {
         let idle = match self.kind {
             FaultEffect::Slow(by) => by.is_zero(),
@@ -172,7 +172,7 @@ impl DeviceFault {
         idle || self.probability <= 0.0
     }
 
-    /// What this kind can happen to.
+    /// The operations that this effect can apply to.
     fn possible(&self) -> Ops {
         match self.kind {
             FaultEffect::Drop => {
@@ -191,7 +191,7 @@ impl DeviceFault {
         }
     }
 
-    /// Whether the request is one that the fault is about, before coins and counts.
+    /// Whether the fault applies to the request, before probability and counts.
     #[inline]
     pub(super) fn is_about(&self, request: &Request, block_bytes: u32) -> bool {
         if !self.ops.has(request.op) {
@@ -215,7 +215,7 @@ impl DeviceFault {
         blocks.first_in(first, last).is_some()
     }
 
-    /// Whether a block is bad as long as nobody has written it.
+    /// Whether a block is bad as long as it hasn't been written.
     pub(super) fn is_bad(&self, block: u64) -> bool {
         let FaultEffect::BadBlocks { percent } = self.kind else {
             return false;
@@ -227,7 +227,7 @@ impl DeviceFault {
         listed && (percent >= 100.0 || Random::for_part(self.seed, block).chance(percent / 100.0))
     }
 
-    /// Whether the fault is at work: always, but for a flaky device's, which has been so since `since`.
+    /// Whether the fault is active: always, except for a flaky device, whose cycle began at `since`.
     pub(super) fn is_down(&self, since: Nanos, now: Nanos) -> bool {
         let FaultEffect::Flaky { up, down, .. } = self.kind else {
             return true;
@@ -235,7 +235,7 @@ impl DeviceFault {
         now.since(since).as_nanos() % (up + down).as_nanos() >= up.as_nanos()
     }
 
-    /// The error that a request gets, of the kinds that are errors.
+    /// The error for a request, if the effect is an error.
     pub(super) fn error(&self, request: &Request, block_bytes: u32) -> Option<DeviceError> {
         let refused = DeviceError::refused;
         let kind = match self.kind {
@@ -261,7 +261,7 @@ impl DeviceFault {
             } => return Some(DeviceError::Os(libc::EIO)),
             _ => return None,
         };
-        // Where it is wrong: the first block of the request that the fault is about.
+        // The location of the error: the first block of the request that the fault applies to.
         let block = request.offset / u64::from(block_bytes);
         let listed = self
             .blocks
@@ -280,7 +280,7 @@ impl DeviceFault {
     }
 }
 
-/// What a sense key asks to be done (SPC-4, table 54).
+/// The kind of refusal that a sense key stands for (SPC-4, table 54).
 fn kind_of(key: u8) -> RefusalKind {
     match key {
         0x1 => RefusalKind::Recovered,
@@ -296,7 +296,7 @@ fn kind_of(key: u8) -> RefusalKind {
     }
 }
 
-/// The first and the last block that a request touches; of one with a length.
+/// The first and the last block that a request touches; its length must not be zero.
 pub(super) fn touched(request: &Request, block_bytes: u32) -> (u64, u64) {
     let block = u64::from(block_bytes);
     (
@@ -338,7 +338,7 @@ impl std::fmt::Display for DeviceFault {
 mod tests {
     use super::*;
 
-    /// What is written down is read back as the same fault.
+    /// A fault written as text parses back to the same fault.
     #[test]
     fn words_and_back() {
         for text in [
@@ -381,7 +381,7 @@ mod tests {
         );
     }
 
-    /// What cannot be meant is refused.
+    /// Invalid values are rejected.
     #[test]
     fn mistakes() {
         for text in [

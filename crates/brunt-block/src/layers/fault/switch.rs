@@ -1,7 +1,7 @@
 //! Arms and disarms the faults of a layer while requests run, and counts their effects. Shared by the layer's
 //! devices (one per thread) and the fault schedule.
 //!
-//! The rule: a device reads one number per batch and takes the lock only if it changed.
+//! The rule: a device reads one number per batch and takes the lock only if the number changed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,50 +16,50 @@ use crate::control::{
 };
 use crate::{DeviceError, DeviceInfo, Op, RefusalKind, Request, Said};
 
-/// Most faults of one layer at once.
+/// Maximum number of armed faults per layer.
 pub const ARMED_MAX: usize = 64;
 
-/// A fault that is armed, or was.
+/// A fault that is or was armed.
 #[derive(Debug)]
 pub struct Armed {
-    /// Its number in this switch; never used again.
+    /// Its number in this switch; never reused.
     pub id: u64,
-    /// What it does.
+    /// The fault.
     pub fault: DeviceFault,
-    /// Requests that it was about.
+    /// Requests that the fault applied to.
     pub(super) seen: AtomicU64,
-    /// Requests that it hit.
+    /// Requests that the fault hit.
     pub(super) injected: AtomicU64,
     /// Bad blocks that were written.
     cured: AtomicU64,
-    /// Which.
+    /// The blocks that were written.
     written: OnceLock<BlockSet>,
-    /// When a device first looked at it.
+    /// When a device first checked for it.
     since: OnceLock<Nanos>,
 }
 
 impl Armed {
-    /// Requests that it was about, before coins and counts.
+    /// Requests that the fault applied to, before probability and counts.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Requests that it hit.
+    /// Requests that the fault hit.
     pub fn injected(&self) -> u64 {
         self.injected.load(Ordering::Relaxed)
     }
 
-    /// Bad blocks that a write made good.
+    /// Bad blocks cured by a write.
     pub fn cured(&self) -> u64 {
         self.cured.load(Ordering::Relaxed)
     }
 
-    /// When it began: at the first look of any device.
+    /// When the fault began: when a device first checked for it.
     pub(super) fn since(&self, now: Nanos) -> Nanos {
         *self.since.get_or_init(|| now)
     }
 
-    /// The first block of a request that is bad and was not cured.
+    /// A request's first bad block that has not been cured.
     pub(super) fn first_bad(&self, request: &Request, info: &DeviceInfo) -> Option<u64> {
         if request.len == 0 {
             return None;
@@ -69,7 +69,7 @@ impl Armed {
         (first..=last).find(|block| self.fault.is_bad(*block) && !is_cured(*block))
     }
 
-    /// Blocks from `first` to `last` were written: the bad ones among them are good from now on.
+    /// Blocks from `first` to `last` were written: marks the bad ones among them as good.
     pub(super) fn cure(&self, first: u64, last: u64, info: &DeviceInfo) {
         let blocks = info.size_bytes / u64::from(info.block_bytes);
         let written = self.written.get_or_init(|| BlockSet::new(blocks));
@@ -79,12 +79,12 @@ impl Armed {
         self.cured.fetch_add(cured as u64, Ordering::Relaxed);
     }
 
-    /// The error that a request gets, of the kinds that are errors.
+    /// The error for a request, if the effect is an error.
     pub(super) fn error(&self, request: &Request, info: &DeviceInfo) -> Option<DeviceError> {
         if !matches!(self.fault.kind, FaultEffect::BadBlocks { .. }) || request.op != Op::Read {
             return self.fault.error(request, info.block_bytes);
         }
-        // Cured by another thread since it was looked at, it is bad for this request all the same.
+        // If another thread has cured the block in the meantime, this request fails all the same.
         let block = self.first_bad(request, info);
         let said = block.map_or(Said::Nothing, Said::Block);
         Some(DeviceError::Refused {
@@ -93,14 +93,14 @@ impl Armed {
         })
     }
 
-    /// Whether the request that is about to be counted is one of those: the n-th, and not one too many.
+    /// Counts a request; returns whether it is an n-th one (`every`).
     #[inline]
     pub(super) fn counts_in(&self) -> bool {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         self.fault.every == 1 || number.is_multiple_of(self.fault.every)
     }
 
-    /// Takes one of the times that are left.
+    /// Uses one of the remaining hits; `false` if none is left.
     #[inline]
     pub(super) fn take(&self) -> bool {
         let Some(times) = self.fault.times else {
@@ -115,11 +115,11 @@ impl Armed {
     }
 }
 
-/// See the module.
+/// Arms and disarms a layer's faults; see the module.
 #[derive(Debug)]
 pub struct FaultSwitch {
     name: String,
-    /// Changes with the table.
+    /// Changes whenever the table does.
     generation: AtomicU64,
     table: Mutex<Table>,
 }
@@ -128,13 +128,13 @@ pub struct FaultSwitch {
 struct Table {
     last_id: u64,
     armed: Vec<Arc<Armed>>,
-    /// Of faults that are no longer armed.
+    /// Counts of faults that are no longer armed.
     injected_before: u64,
     cured_before: u64,
 }
 
 impl FaultSwitch {
-    /// A switch with nothing armed. The name tells it from others of the same device.
+    /// Creates a switch with nothing armed. Its name distinguishes it from others of the same device.
     pub fn new(name: &str) -> Arc<FaultSwitch> {
         Arc::new(FaultSwitch {
             name: name.to_string(),
@@ -148,7 +148,7 @@ impl FaultSwitch {
         &self.name
     }
 
-    /// From now on requests are hit; `None` when [`ARMED_MAX`] are armed.
+    /// Arms a fault, which hits requests from now on; `None` if [`ARMED_MAX`] are armed.
     pub fn arm(&self, fault: DeviceFault) -> Option<Arc<Armed>> {
         let mut table = self.lock();
         if table.armed.len() >= ARMED_MAX {
@@ -172,7 +172,7 @@ impl FaultSwitch {
         Some(armed)
     }
 
-    /// Takes a fault away, with the requests that hang on it. Whether it was armed.
+    /// Disarms a fault and releases its hanging requests. Returns whether it was armed.
     pub fn disarm(&self, id: u64) -> bool {
         let mut table = self.lock();
         let Some(index) = table.armed.iter().position(|armed| armed.id == id) else {
@@ -185,7 +185,7 @@ impl FaultSwitch {
         true
     }
 
-    /// Takes all away; how many there were.
+    /// Disarms all faults; returns how many there were.
     pub fn clear(&self) -> usize {
         let mut table = self.lock();
         let gone = std::mem::take(&mut table.armed);
@@ -195,7 +195,7 @@ impl FaultSwitch {
         gone.len()
     }
 
-    /// What is armed now, the oldest first: of two faults that are about a request, the older one hits it.
+    /// The armed faults, oldest first: of two faults that apply to a request, the older one hits it.
     pub fn armed(&self) -> Vec<Arc<Armed>> {
         self.lock().armed.clone()
     }
@@ -211,7 +211,7 @@ impl FaultSwitch {
                 .sum::<u64>()
     }
 
-    /// Bad blocks that writes made good so far, of any fault.
+    /// Bad blocks cured by writes so far, for all faults.
     pub fn cured(&self) -> u64 {
         let table = self.lock();
         table.cured_before + table.armed.iter().map(|armed| armed.cured()).sum::<u64>()
@@ -223,10 +223,10 @@ impl FaultSwitch {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The armed fault of a number.
+    /// Finds an armed fault by its number.
     ///
     /// # Errors
-    /// None of that number is armed.
+    /// No fault with this number is armed.
     pub fn find(&self, id: u64) -> Result<Arc<Armed>, CommandError> {
         let found = self
             .lock()

@@ -1,4 +1,4 @@
-//! Every kind of fault on a memory device, on a clock that is moved by hand.
+//! Every kind of fault on a memory device with a manual clock.
 
 use super::*;
 use crate::backends::memory::MemoryBackend;
@@ -53,7 +53,7 @@ impl Bench {
         done
     }
 
-    /// One request to its end, on whatever time it takes.
+    /// Runs one request to completion, however long it takes.
     fn one(&mut self, op: Op, lba: u64, blocks: u64, fill: u8) -> Completion {
         self.submit(9, op, lba, blocks, fill);
         for _ in 0..100 {
@@ -67,7 +67,7 @@ impl Bench {
         panic!("the request hangs");
     }
 
-    /// Which of 100 reads fail.
+    /// Indices of the failures among 100 reads.
     fn failures(&mut self) -> Vec<usize> {
         (0..100)
             .filter(|_| self.one(Op::Read, 0, 1, 0).result.is_err())
@@ -75,7 +75,7 @@ impl Bench {
     }
 }
 
-/// An error has its kind, names the block where it knows one, and nothing was done to the medium.
+/// An error has its kind, names the block if it knows one, and leaves the medium unchanged.
 #[test]
 fn errors_say_kind_and_place() {
     let check = |fault: &str, op: Op, kind: RefusalKind, said: Said| {
@@ -135,7 +135,7 @@ fn errors_say_kind_and_place() {
     );
 }
 
-/// A recovered error is told, and done.
+/// A recovered error is reported, and the request is done.
 #[test]
 fn recovered_is_done() {
     let mut bench = Bench::new(&["recovered-error"]);
@@ -146,7 +146,7 @@ fn recovered_is_done() {
     assert!(read.buf.iter().all(|byte| *byte == 0x33));
 }
 
-/// Which requests are hit is what was said: by place, by operation, by count.
+/// Hits follow the conditions: by place, by operation, by count.
 #[test]
 fn conditions() {
     let check = |fault: &str, op: Op, lba: u64, blocks: u64, hit: bool| {
@@ -164,14 +164,14 @@ fn conditions() {
     check("busy,p=0", Op::Read, 0, 1, false);
     assert_eq!(Bench::new(&["busy,every=30,times=2"]).failures(), [29, 59]);
     assert_eq!(Bench::new(&["busy,times=3"]).failures(), [0, 1, 2]);
-    // The older one first, then what it leaves.
+    // The older fault first, then the other for the remaining requests.
     assert_eq!(
         Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(),
         [0, 1]
     );
 }
 
-/// The same seed hits the same requests, another one others, and as many as were asked for.
+/// The same seed hits the same requests, another seed others, and the number matches the probability.
 #[test]
 fn seeded() {
     let hits = |fault: &str| Bench::new(&[fault]).failures();
@@ -181,7 +181,7 @@ fn seeded() {
     assert!((30..=70).contains(&hit.len()), "{}", hit.len());
 }
 
-/// Slow is as slow as was said, and faults can be changed under way.
+/// Slow requests take the specified time, and faults can be changed while requests run.
 #[test]
 fn slow() {
     let mut bench = Bench::new(&["slow:10ms"]);
@@ -191,7 +191,7 @@ fn slow() {
     bench.one(Op::Read, 0, 1, 0).result.unwrap();
     assert_eq!(bench.clock.now(), Nanos(10_000_000));
     bench.switch.arm(DeviceFault::parse("slow:x3").unwrap());
-    // Below it takes no time on this clock, so only what passes meanwhile is stretched.
+    // The lower device takes no time on this clock, so only the time that passes meanwhile is stretched.
     bench.submit(1, Op::Read, 0, 1, 0);
     bench.clock.advance(Duration::from_millis(2));
     assert!(bench.poll().is_empty());
@@ -200,7 +200,7 @@ fn slow() {
     assert_eq!((bench.poll().len(), bench.device.outstanding()), (1, 0));
 }
 
-/// What hangs stays until its fault is taken away, then it is done; cancelled it is given up.
+/// A hanging request stays until its fault is removed and is then done; if cancelled, it is aborted.
 #[test]
 fn hang_and_release() {
     let mut bench = Bench::new(&["hang,op=write"]);
@@ -238,8 +238,8 @@ fn hang_and_release() {
     assert!(read.buf[4096..].iter().all(|byte| *byte == 0));
 }
 
-/// Lies are lies: acknowledged, and not, not all, or not rightly done; the caller's buffer
-/// comes back as it was given.
+/// Silent faults: the request is acknowledged but not done, partly done, or done wrongly; the caller's
+/// buffer is returned unchanged.
 #[test]
 fn lies() {
     let lie = |fault: &str| {
@@ -278,7 +278,7 @@ fn lies() {
     assert_eq!(wrong_bits(&bench.one(Op::Read, 0, 8, 0).buf), 0);
 }
 
-/// The answers that a controller gives when it has no time, no medium, or something to say.
+/// Errors with which a controller reports that it is busy, has no medium, or has a condition to report.
 #[test]
 fn answers_of_a_users_choice() {
     let check = |fault: &str, expected: DeviceError| {
@@ -326,7 +326,7 @@ fn answers_of_a_users_choice() {
             said: said([9, 0x80, 0]),
         },
     );
-    // A recovered error is done, whoever words it.
+    // The request of a recovered error is done, however the error is written.
     let mut bench = Bench::new(&["sense:1/17/06"]);
     assert!(
         bench
@@ -345,7 +345,7 @@ fn answers_of_a_users_choice() {
     );
 }
 
-/// Each open device gets its unit attention once, on its first request that it is about.
+/// Each open device gets its unit attention once, on the first request that the fault applies to.
 #[test]
 fn a_unit_attention_comes_once() {
     let mut bench = Bench::new(&["unit-attention,op=read"]);
@@ -360,7 +360,7 @@ fn a_unit_attention_comes_once() {
     assert_eq!(bench.failures(), [0], "armed again it comes again");
 }
 
-/// A bad block is bad until it is written, and that is counted; what is not listed is good.
+/// A bad block is bad until it is written, and that is counted; unlisted blocks are good.
 #[test]
 fn writes_cure_bad_blocks() {
     let mut bench = Bench::new(&["bad-blocks,lba=4+10-11"]);
@@ -387,7 +387,7 @@ fn writes_cure_bad_blocks() {
     assert_eq!(bench.switch.cured(), 3);
 }
 
-/// A share of blocks is bad, the same ones for a seed.
+/// A percentage of blocks is bad, the same ones for each seed.
 #[test]
 fn a_share_of_blocks_is_bad() {
     let bad = |fault: &str| {
@@ -407,7 +407,7 @@ fn a_share_of_blocks_is_bad() {
     );
 }
 
-/// A flaky device is up and down by the clock; down, it fails all, or loses writes and says nothing.
+/// A flaky device goes up and down by the clock; while down, it fails all requests, or silently loses writes.
 #[test]
 fn flaky_by_the_clock() {
     let mut bench = Bench::new(&["flaky:5s/2s"]);
@@ -446,7 +446,7 @@ fn flaky_by_the_clock() {
     );
 }
 
-/// A misdirected write lands in one other place, whole, and the place that was meant keeps what it had.
+/// A misdirected write lands in one other place, complete, and the intended place keeps its old data.
 #[test]
 fn misdirected_writes_land_elsewhere() {
     let check = |fault: &str, lands: Option<u64>| {
@@ -475,13 +475,13 @@ fn misdirected_writes_land_elsewhere() {
         check("misdirect,seed=5", None),
         check("misdirect,seed=5", None)
     );
-    // Where there is no other place it is left alone.
+    // Without another place the write is not affected.
     let mut bench = Bench::new(&["misdirect"]);
     bench.one(Op::Write, 0, 2048, 0x77).result.unwrap();
     assert_eq!(bench.switch.injected(), 0);
 }
 
-/// Bad requests are answered as ever, and a device never takes more than its depth.
+/// Bad requests get their usual error, and a device never takes more than its depth.
 #[test]
 fn limits() {
     let mut bench = Bench::new(&["hang"]);
@@ -511,7 +511,7 @@ fn limits() {
     assert_eq!(done.len(), 20);
 }
 
-/// Names, several faults, and several layers come out of a URL; what cannot be meant does not.
+/// Names, several faults, and several layers are parsed from a URL; invalid ones are rejected.
 #[test]
 fn urls() {
     let backend =

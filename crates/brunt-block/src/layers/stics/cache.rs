@@ -1,9 +1,9 @@
-//! What is in the cache: which blocks the log holds and where, what of it is in memory, what has reached the device.
-//! A state machine without I/O; the threads around it write the log ([`super::writer`]) and destage
-//! ([`super::destage`]).
+//! The cache's contents: which blocks the log holds and where, which of them are in memory, and which have
+//! reached the device. A state machine without I/O; the threads around it write the log ([`super::writer`]) and
+//! destage ([`super::destage`]).
 //!
-//! Places in the log grow without end; modulo the log's capacity they are where a byte is in the file, modulo the
-//! memory's size where it is in memory. So memory holds the newest end of the log, and nothing has to be evicted:
+//! Positions in the log only grow. Modulo the log's capacity, a position is an offset in the file; modulo the memory's
+//! size, it is an offset in memory. So memory holds the newest part of the log, and nothing has to be evicted:
 //!
 //! ```text
 //!   oldest      tail             batch        written      head
@@ -11,8 +11,8 @@
 //!                              |———— in memory ————————————————————————|
 //! ```
 //!
-//! The rule: a place is used again only when its record has reached the device and the log's superblock says so
-//! ([`Cache::release`]).
+//! The rule: log space is reused only after its record has reached the device and the log's superblock
+//! says so ([`Cache::release`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,23 +22,23 @@ use brunt_core::Nanos;
 use super::format::{BLOCK, ENTRIES_MAX, EntryKind, LogEntry, LogPlace, RecordHeader};
 use super::index::Index;
 
-/// A record that has data takes no more once it has so many bytes.
+/// A record with data accepts no more entries once it has this many bytes.
 const RECORD_BYTES: u64 = 1 << 20;
 
 /// When to destage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// As soon as there is something.
+    /// As soon as there is a backlog.
     pub always: bool,
-    /// After so long without a write.
+    /// After this long without a write.
     pub idle: Duration,
-    /// From so many bytes of log on, whether idle or not …
+    /// From this many bytes of log on, whether idle or not …
     pub high_bytes: u64,
-    /// … until there are no more than this.
+    /// … until no more than this many are left.
     pub low_bytes: u64,
 }
 
-/// When there is something to do.
+/// When the next action is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Now,
@@ -46,37 +46,37 @@ pub(super) enum Due {
     Never,
 }
 
-/// There is no room for a write until more was destaged, or more is in the log's file.
+/// There is no room for a write until more is destaged or written to the log's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
-/// Where a stretch of the device is.
+/// Where a range of the device is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// On the device itself.
+    /// On the device.
     Far,
-    /// It is zeros.
+    /// The range is zeros.
     Zeroes,
-    /// In memory, from this place on.
+    /// In memory, from this position on.
     Memory(u64),
-    /// In the log's file, from this place on.
+    /// In the log's file, from this position on.
     Log(u64),
 }
 
-/// A stretch of an entry that has to reach the device.
+/// A part of an entry that still has to reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub offset: u64,
     pub len: u64,
     pub kind: EntryKind,
-    /// Of its data.
+    /// Position of its data.
     pub at: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Placed {
     entry: LogEntry,
-    /// Of its data.
+    /// Position of its data.
     at: u64,
 }
 
@@ -85,30 +85,30 @@ struct Record {
     end: u64,
     first_entry: u64,
     entries: usize,
-    /// It takes more entries.
+    /// Whether it accepts more entries.
     open: bool,
     since: Nanos,
 }
 
-/// A record on its way to the file.
+/// A record to be written to the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Its header, without the checksum of its data.
+    /// Its header, without the data's checksum.
     pub header: RecordHeader,
-    /// Where it ends.
+    /// Position of its end.
     pub end: u64,
 }
 
-/// See the file's head.
+/// The cache's state; see the module.
 pub(super) struct Cache {
     memory: Box<[u8]>,
-    /// Places before this one never were in memory.
+    /// Earlier positions were never in memory.
     memory_begin: u64,
     capacity: u64,
     index: Index,
     entries: VecDeque<Placed>,
     first_entry: u64,
-    /// All whose place was not used again, in order.
+    /// Records whose space has not been reused, in order.
     records: VecDeque<Record>,
     head: LogPlace,
     written: LogPlace,
@@ -116,7 +116,7 @@ pub(super) struct Cache {
     epoch: u64,
     policy: Policy,
     draining: bool,
-    /// A write found the log full: marks and idleness do not matter.
+    /// A write found the log full: destage regardless of marks and idleness.
     room_wanted: bool,
     last_write: Nanos,
     dirty_bytes: u64,
@@ -124,7 +124,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache whose next record is `head`.
+    /// Creates an empty cache whose next record is `head`.
     pub(super) fn new(
         memory_bytes: u64,
         capacity: u64,
@@ -155,7 +155,7 @@ impl Cache {
         }
     }
 
-    /// Takes a record that a log held when it was opened; in their order, before any write.
+    /// Adds a record found in the log when it was opened. Call this in record order, before any write.
     pub(super) fn replay(&mut self, header: &RecordHeader, now: Nanos) {
         assert!(
             header.place == self.head && self.written == self.head,
@@ -174,7 +174,7 @@ impl Cache {
         self.written = self.head;
     }
 
-    /// Takes a write; the number of its record. `data` is as long as `entry` says where it has some.
+    /// Adds a write and returns its record's number. `data` must have the length that `entry` says, if it has data.
     pub(super) fn append(
         &mut self,
         entry: LogEntry,
@@ -263,12 +263,12 @@ impl Cache {
         entries.push_back(Placed { entry, at });
         let record = self.records.back_mut().expect("an entry has a record");
         record.entries += 1;
-        // While replaying, the head follows the data here.
+        // During replay, the head follows the data here.
         self.head.at = self.head.at.max(at + entry.data_bytes());
         record.end = self.head.at.next_multiple_of(BLOCK);
     }
 
-    /// No more entries for the last record.
+    /// Closes the last record to more entries.
     fn seal(&mut self) {
         if let Some(last) = self.records.back_mut()
             && last.open
@@ -278,7 +278,7 @@ impl Cache {
         }
     }
 
-    /// Records whose place is needed up to `end` are no longer there.
+    /// Drops the records whose space is needed to write up to `end`.
     fn drop_overwritten(&mut self, end: u64) {
         let oldest = end.saturating_sub(self.capacity);
         while let Some(record) = self.records.front()
@@ -318,18 +318,18 @@ impl Cache {
         out[first..].copy_from_slice(&self.memory[..left]);
     }
 
-    /// Whether a place, and all that follows in its record, is in memory.
+    /// Whether a position, and everything after it in its record, is in memory.
     pub(super) fn is_in_memory(&self, at: u64) -> bool {
         at >= self.memory_begin
             && at + self.memory.len() as u64 >= self.head.at.next_multiple_of(BLOCK)
     }
 
-    /// Whether the file still holds what was at this place.
+    /// Whether the file still holds the data of this position.
     pub(super) fn is_in_log(&self, at: u64) -> bool {
         at + self.capacity >= self.head.at.next_multiple_of(BLOCK)
     }
 
-    /// Where each part of a stretch is, in order.
+    /// Reports where each part of a range is stored, in order.
     pub(super) fn look_up(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, Source)) {
         self.index
             .visit(offset, offset + len, |start, end, extent| {
@@ -357,7 +357,7 @@ impl Cache {
             .filter(|index| *index < self.records.len())
     }
 
-    /// The next record for the file; it takes no more entries.
+    /// The next record for the file; it accepts no more entries.
     pub(super) fn next_job(&mut self) -> Option<Job> {
         let index = self.record(self.written.sequence)?;
         if index + 1 == self.records.len() {
@@ -382,12 +382,12 @@ impl Cache {
         })
     }
 
-    /// Copies a job's data, which is in memory until it is in the file.
+    /// Copies a job's data, which stays in memory until it is in the file.
     pub(super) fn copy_data(&self, job: &Job, out: &mut [u8]) {
         self.get(job.header.place.at + BLOCK, out);
     }
 
-    /// A job's record is in the file.
+    /// Marks a job's record as written to the file.
     pub(super) fn wrote(&mut self, job: &Job) {
         assert_eq!(
             job.header.place, self.written,
@@ -399,7 +399,7 @@ impl Cache {
         };
     }
 
-    /// When to destage, if `forced` is not all there is to say.
+    /// When to destage next; with `forced`, any backlog is due now.
     pub(super) fn due(&mut self, forced: bool, now: Nanos) -> Due {
         if self.backlog_bytes() == 0 {
             self.draining = false;
@@ -417,8 +417,8 @@ impl Cache {
         }
     }
 
-    /// The next stretch of the log to destage: what is still valid of the oldest records, about `bytes` of them. Its
-    /// end, or `None` when no record is ready. With `unwritten` also records that are not in the file.
+    /// Collects the next batch to destage: the still valid parts of the oldest records, about `bytes` in all. Returns
+    /// the batch's end, or `None` if no record is ready. With `unwritten`, includes records that are not in the file.
     pub(super) fn batch(
         &mut self,
         bytes: u64,
@@ -467,7 +467,7 @@ impl Cache {
         end
     }
 
-    /// A batch has reached the device. Its place in the log is still taken.
+    /// Marks a batch as having reached the device. Its log space is still in use.
     pub(super) fn destaged(&mut self, end: LogPlace) {
         let Some(first) = self.record(self.tail.sequence) else {
             return;
@@ -486,7 +486,7 @@ impl Cache {
         }
     }
 
-    /// The log says that everything before `end` has reached the device: its place can be used again.
+    /// Frees the log space before `end`, after the superblock says that everything there has reached the device.
     pub(super) fn release(&mut self, end: LogPlace) {
         assert!(
             self.tail.at <= end.at && end.at <= self.head.at,
@@ -495,7 +495,7 @@ impl Cache {
         self.tail = end;
     }
 
-    /// Nothing is held any more: the log is out of use, and all of it has reached the device.
+    /// Empties the cache: the log is retired, and all of it has reached the device.
     pub(super) fn clear(&mut self) {
         assert_eq!(self.dirty_bytes, 0, "what is dirty is not forgotten");
         self.seal();
@@ -516,7 +516,7 @@ impl Cache {
         self.tail.sequence
     }
 
-    /// Where the next record begins.
+    /// Where the next record starts.
     pub(super) fn head(&self) -> LogPlace {
         LogPlace {
             at: self.head.at.next_multiple_of(BLOCK),
@@ -524,22 +524,22 @@ impl Cache {
         }
     }
 
-    /// Bytes of the log that have not reached the device, headers included.
+    /// Bytes of the log that have not reached the device, including headers.
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.head.at.next_multiple_of(BLOCK) - self.tail.at
     }
 
-    /// Bytes that differ from the device's. Zeros and forgotten blocks do not count.
+    /// Bytes that differ from the device's. Zeroed and unmapped blocks don't count.
     pub(super) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
     }
 
-    /// Bytes that were written again before they were destaged.
+    /// Bytes overwritten before they were destaged.
     pub(super) fn absorbed_bytes(&self) -> u64 {
         self.absorbed_bytes
     }
 
-    /// How long the oldest record that has not reached the device is there.
+    /// Age of the oldest record that has not reached the device.
     pub(super) fn lag(&self, now: Nanos) -> Duration {
         let oldest = self
             .record(self.tail.sequence)
@@ -547,7 +547,7 @@ impl Cache {
         oldest.map_or(Duration::ZERO, |record| now.since(record.since))
     }
 
-    /// Stretches that it knows of.
+    /// Number of extents in the index.
     pub(super) fn extents(&self) -> usize {
         self.index.len()
     }
@@ -566,7 +566,7 @@ mod tests {
     };
     const SECTOR: u64 = 512;
 
-    /// A file and a device as plain bytes, driven by hand.
+    /// A log file and a device as plain bytes, driven step by step.
     struct Model {
         cache: Cache,
         log: Vec<u8>,
@@ -657,7 +657,7 @@ mod tests {
                 self.device[piece.offset as usize..(piece.offset + piece.len) as usize]
                     .copy_from_slice(&data);
             }
-            // Sometimes writes come between.
+            // Sometimes a write happens in between.
             if self.random.chance(0.3) {
                 self.write();
             }
@@ -698,8 +698,8 @@ mod tests {
         }
     }
 
-    /// Any order of writes, log writes and destages: a read finds what was written last, and when all is destaged the
-    /// device is the same.
+    /// In any order of writes, log writes and destages, a read returns the latest write, and after destaging
+    /// everything the device matches.
     #[test]
     fn a_plain_copy_says_the_same() {
         for seed in 0..60 {
@@ -722,7 +722,7 @@ mod tests {
         }
     }
 
-    /// A full log takes nothing until its oldest record has reached the device and is released.
+    /// A full log accepts nothing until its oldest record has reached the device and is released.
     #[test]
     fn a_full_log_waits_for_the_device() {
         let mut cache = Cache::new(1 << 20, 8 * BLOCK, LogPlace::default(), 1, POLICY, Nanos(0));
@@ -762,7 +762,7 @@ mod tests {
         assert_eq!(write(&mut cache, 18), Ok(2));
     }
 
-    /// Destaging begins when nothing was written for a while, or at the high mark, and then goes on to the low one.
+    /// Destaging starts after a time without writes, or at the high mark, and then continues to the low mark.
     #[test]
     fn marks_and_idleness() {
         let policy = Policy {

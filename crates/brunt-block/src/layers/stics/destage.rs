@@ -1,8 +1,8 @@
-//! The thread that brings what the log holds to the device: batches of the oldest records, without what was written
-//! again since, neighbours as one request. A batch that fails is tried again for as long as it takes.
+//! The thread that destages the log to the device: batches of the oldest records, without data overwritten since, and
+//! adjacent pieces merged into one request. A failed batch is retried until it succeeds.
 //!
-//! The rule: a place of the log is given back when its record has reached the device, the device has flushed its cache
-//! if it has one, and the log's superblock says so; in this order.
+//! The rule: log space is freed only when its record has reached the device, then the device has flushed its cache if
+//! it has one, and then the log's superblock says so, in this order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,26 +17,26 @@ use super::shared::{Mode, Shared, State};
 use crate::turn::turn_until;
 use crate::{Backend, Device, DeviceError, Op, OpenError, RefusalKind, Request, Ring, RingConfig};
 
-/// A thread that waits for the device looks so often whether it is still wanted.
+/// How often a thread waiting for the device checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// Between tries, at first and at most.
+/// Initial and maximum pause between tries.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Longest request that has no data.
+/// Maximum length of a request without data.
 const ZEROES_BYTES_MAX: u64 = 1 << 30;
 
-/// How batches are made.
+/// Options for batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchOptions {
-    /// About so many bytes of log at once.
+    /// Approximate bytes of log per batch.
     pub bytes: u64,
-    /// So many requests at once.
+    /// Concurrent requests.
     pub depth: u32,
-    /// Longest request that neighbours are made into.
+    /// Maximum length of a merged request.
     pub merge_bytes: u64,
-    /// In the order of offsets, and not in that of the log.
+    /// Order by offset instead of log order.
     pub by_offset: bool,
-    /// The device is flushed also when it has no volatile cache.
+    /// Flush the device even if it has no volatile cache.
     pub flush: bool,
 }
 
@@ -60,23 +60,23 @@ enum DestageError {
 }
 
 struct Far {
-    // Goes before the ring that it is on.
+    // Dropped before its ring.
     device: Box<dyn Device>,
     ring: Ring,
 }
 
-/// See the file's head.
+/// The destaging thread; see the module.
 pub(super) struct Destager {
     shared: Arc<Shared>,
     inner: Arc<dyn Backend>,
     options: BatchOptions,
     far: Option<Far>,
     pieces: Vec<Piece>,
-    /// The next piece, and how much of it is on its way.
+    /// The next piece, and how much of it has already been sent.
     cursor: (usize, u64),
-    /// What was sent and not answered, by tag.
+    /// Requests sent and not yet completed, by tag.
     sent: Vec<Option<(Op, u64, u64)>>,
-    /// The device has no operation for zeros.
+    /// The device doesn't support zeroing.
     zeroes_are_written: bool,
 }
 
@@ -139,7 +139,7 @@ impl Destager {
         }
     }
 
-    /// Waits for a batch; its end.
+    /// Waits for a batch and returns its end.
     fn wait(&mut self) -> Option<LogPlace> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -162,7 +162,7 @@ impl Destager {
                     .batch(self.options.bytes, failing, &mut self.pieces)
                 {
                     Some(end) => return Some(end),
-                    // The writer says when there is one.
+                    // The writer notifies this thread when there is one.
                     None => Duration::MAX,
                 },
                 Due::At(at) => at.since(now),
@@ -181,13 +181,13 @@ impl Destager {
         }
     }
 
-    /// The log has failed, and nothing is left in it: from now on it is out of use.
+    /// Retires a failed log once nothing is left in it.
     fn bypass(&mut self) {
         let head = self.shared.lock().cache.head();
         let outcome = self.shared.log.retire(head);
         let mut state = self.shared.lock();
         match outcome {
-            // Nothing comes in meanwhile: writes wait.
+            // Nothing is added meanwhile: writes wait.
             Ok(()) => {
                 state.cache.clear();
                 state.mode = Mode::Bypass;
@@ -329,7 +329,7 @@ impl Destager {
         } else {
             ZEROES_BYTES_MAX
         };
-        // How far it goes: over all neighbours of its kind.
+        // Extend the request over all adjacent pieces of the same kind.
         let mut len = 0;
         let (mut next, mut into) = (index, skip);
         while len < most
@@ -393,7 +393,7 @@ impl Destager {
 }
 
 impl DestageError {
-    /// The device does not know an operation that has no data.
+    /// Whether the device doesn't support an operation without data.
     fn is_unsupported(&self) -> bool {
         let DestageError::Request {
             op: Op::Unmap | Op::WriteZeroes,

@@ -1,8 +1,8 @@
-//! One thread's hand on a cached device: takes writes into the cache, answers reads from memory, the log or the device
-//! below, in pieces where it has to, and completes writes when the log's writer came as far as they need.
+//! A per-thread handle to a cached device: adds writes to the cache, serves reads from memory, the log or the lower
+//! device, in parts if necessary, and completes writes once the log's writer has made them as durable as they need.
 //!
-//! The rule: a write is acknowledged only when the log or the device has it. A piece that was read from the log counts
-//! only if its place was not used again meanwhile.
+//! The rule: a write is acknowledged only when it is in the log or on the device. A part read from the log is valid
+//! only if its log space was not reused in the meantime.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{
     Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
 };
 
-/// How far a write or a flush has to come.
+/// What a write or a flush has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Written,
@@ -35,28 +35,28 @@ struct Slot {
     len: u64,
     force_unit_access: bool,
     buf: Buf,
-    /// Parts of it that are under way.
+    /// Outstanding parts.
     parts: u32,
     error: Option<DeviceError>,
     since: Nanos,
 }
 
-/// A request below: a part of one above, or all of it.
+/// A request to a lower device: a part of a caller's request, or all of it.
 #[derive(Clone, Copy)]
 struct Part {
     slot: u32,
-    /// On the device.
+    /// Offset on the device.
     offset: u64,
     len: u64,
-    /// Its place in the log, if that is where it comes from.
+    /// Its position in the log, if it is read from there.
     log_at: Option<u64>,
-    /// It has the request's own buffer.
+    /// It uses the request's own buffer.
     whole: bool,
 }
 
-/// See the file's head.
+/// A thread's device; see the module.
 pub(super) struct CachedDevice {
-    // Devices go before the ring that they are on.
+    // Devices are dropped before their ring.
     inner: Box<dyn Device>,
     log: Box<dyn Device>,
     bell: Bell,
@@ -71,7 +71,7 @@ pub(super) struct CachedDevice {
     free_parts: Vec<u32>,
     to_inner: VecDeque<Request>,
     to_log: VecDeque<Request>,
-    /// Writes and flushes that wait for the log: for records before a number.
+    /// Writes and flushes waiting for the log: slot, the record number that must be passed, and how durably.
     pending: Vec<(u32, u64, Need)>,
     /// Writes that found no room, in order.
     stalled: VecDeque<u32>,
@@ -80,7 +80,7 @@ pub(super) struct CachedDevice {
     progress: u64,
 }
 
-/// What a device is made of.
+/// The lower devices and the bell of a cached device.
 pub(super) struct Below {
     pub inner: Box<dyn Device>,
     pub log: Box<dyn Device>,
@@ -193,7 +193,7 @@ impl CachedDevice {
         }
     }
 
-    /// Takes a write to where writes go now; whether there was room.
+    /// Sends a write where the mode directs it; returns whether there was room.
     fn write(&mut self, slot: u32, state: &mut State) -> bool {
         let Slot {
             op,
@@ -224,7 +224,7 @@ impl CachedDevice {
         let entry = LogEntry { offset, len, kind };
         let data = &buf[..entry.data_bytes() as usize];
         let Ok(sequence) = state.cache.append(entry, data, self.shared.clock.now()) else {
-            // What is in memory only goes to the file first, then to the device.
+            // Data that is only in memory is written to the file first, then to the device.
             self.shared.destage_work.notify_one();
             return false;
         };
@@ -247,7 +247,7 @@ impl CachedDevice {
         state.wait(self.client);
     }
 
-    /// Fills a stretch of a read, or sends for it.
+    /// Fills a range of a read, or requests it.
     fn read(&mut self, slot: u32, offset: u64, len: u64, state: &mut State) {
         let CachedDevice {
             slots,
@@ -303,7 +303,7 @@ impl CachedDevice {
                     return;
                 }
                 Source::Log(at) => {
-                    // Around the end of the circle, in two.
+                    // Split where the log wraps around.
                     let first = bytes.min(capacity - at % capacity);
                     send(start, first, Some(at));
                     if first < bytes {
@@ -317,7 +317,7 @@ impl CachedDevice {
         });
     }
 
-    /// Sends a request on as it is.
+    /// Passes a request on unchanged.
     fn send_whole(&mut self, slot: u32) {
         let own = &mut self.slots[slot as usize];
         let Slot {
@@ -347,7 +347,7 @@ impl CachedDevice {
         });
     }
 
-    /// A part came back.
+    /// Handles a completed part.
     fn arrived(&mut self, mut one: Completion) {
         let part = self.parts[one.tag as usize];
         self.free_parts.push(one.tag as u32);
@@ -357,7 +357,7 @@ impl CachedDevice {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.lock();
             if !state.cache.is_in_log(at) {
-                // Its place was used again: what was there is on the device by now, or was written again.
+                // Its log space was reused: the data has reached the device or was overwritten since.
                 self.read(part.slot, part.offset, part.len, &mut state);
                 one.buf = Buf::empty();
             }
@@ -382,7 +382,7 @@ impl CachedDevice {
         }
     }
 
-    /// Writes that came as far as they need are done, and those that waited for room try again.
+    /// Completes writes that are durable enough, and retries those that wait for room.
     fn go_on(&mut self) {
         self.progress = self.shared.progress();
         let shared = Arc::clone(&self.shared);
@@ -438,7 +438,7 @@ fn add_part(parts: &mut Vec<Part>, free: &mut Vec<u32>, part: Part) -> u64 {
             parts[index as usize] = part;
             u64::from(index)
         }
-        // Only reads of what was written in many pieces have more parts than there are requests.
+        // Only reads of data written in many pieces need more parts than there are requests.
         None => {
             parts.push(part);
             parts.len() as u64 - 1
@@ -511,7 +511,7 @@ impl Device for CachedDevice {
             self.go_on();
         }
         self.send();
-        // Listens again; what it rang for shows in the progress.
+        // Re-arm the bell; `progress` shows what it rang for.
         self.bell.take();
         done.append(&mut self.ready);
     }
@@ -522,7 +522,7 @@ impl Device for CachedDevice {
 
     fn deadline(&self) -> Nanos {
         let waits = !self.pending.is_empty() || !self.stalled.is_empty();
-        // Progress between a submit and the wait: the bell has rung, or there is nothing to wait for.
+        // Progress between a submit and the wait: either the bell has rung, or this check catches it.
         if !self.ready.is_empty() || (waits && self.progress != self.shared.progress()) {
             return Nanos(0);
         }

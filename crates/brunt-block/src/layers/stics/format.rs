@@ -1,4 +1,4 @@
-//! The bytes of a log: two superblocks, then records in a circle. Used by [`super::log`]; fuzzed.
+//! The on-disk format of a log: two superblocks, then records in a circle. Used by [`super::log`]; fuzzed.
 //!
 //! ```text
 //! 0      superblock       4 KiB   the newer of the two that is whole counts
@@ -6,22 +6,22 @@
 //! 8192   records                  a header of 4 KiB, then what its entries write, filled up to 4 KiB
 //! ```
 //!
-//! All numbers are little-endian. A block ends with the CRC32C of the rest of it; a header has the CRC32C of its data
-//! too. Records have numbers without gaps and a place that never goes back: the place modulo the capacity is where
-//! they are.
+//! All numbers are little-endian. A block ends with the CRC32C of the rest of it; a header also has the
+//! CRC32C of its data. Record numbers have no gaps, and record positions only grow: a position modulo the
+//! capacity is the record's offset.
 //!
-//! The rule: nothing here is believed before its checksum is right, and no length before it is held against the log
-//! and the device.
+//! The rule: nothing here is trusted until its checksum is verified, and no length until it is checked
+//! against the log and the device.
 
-/// Everything in the log begins on such a boundary, in bytes.
+/// Alignment of everything in the log, in bytes.
 pub(super) const BLOCK: u64 = 4096;
-/// Where records begin, in bytes.
+/// Start of the records, in bytes.
 pub(super) const DATA_BEGIN: u64 = 2 * BLOCK;
-/// Most entries of one record.
+/// Maximum entries per record.
 pub(super) const ENTRIES_MAX: usize = 160;
-/// The layout that this program writes and reads.
+/// The format version that this program reads and writes.
 pub(super) const VERSION: u32 = 1;
-/// Longest name of a device, in bytes.
+/// Maximum length of a device's name, in bytes.
 pub(super) const IDENTITY_BYTES_MAX: usize = 1024;
 
 const SUPER_MAGIC: [u8; 8] = *b"BRUNTSTI";
@@ -33,45 +33,45 @@ const _: () = assert!(HEADER_BYTES + ENTRIES_MAX * ENTRY_BYTES + 4 <= BLOCK as u
 /// One block of the log.
 pub(super) type LogBlock = [u8; BLOCK as usize];
 
-/// A record's place, and its number.
+/// A record's position and number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogPlace {
-    /// In bytes; it grows without end.
+    /// Position in bytes; only grows.
     pub at: u64,
-    /// Of the record that is there, or will be.
+    /// Number of the record at this position, now or in future.
     pub sequence: u64,
 }
 
-/// What a log is.
+/// A log's superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    /// The newer of two has more.
+    /// The newer of the two superblocks has the higher number.
     pub generation: u64,
-    /// Of the log, made when it was.
+    /// The log's random ID, chosen at its creation.
     pub id: [u8; 16],
     /// Bytes for records; a multiple of [`BLOCK`].
     pub capacity: u64,
-    /// Of the device that it is for.
+    /// Size of the log's device.
     pub device_bytes: u64,
-    /// Its logical block.
+    /// The device's logical block size.
     pub block_bytes: u32,
-    /// How it is named.
+    /// The device's name.
     pub identity: String,
-    /// How often the log was opened.
+    /// Number of times the log was opened.
     pub epoch: u64,
-    /// The first record of this epoch; older ones from here on are leftovers.
+    /// The first record of this epoch; records of earlier epochs from here on are leftovers.
     pub epoch_begin: u64,
     /// The oldest record that may not have reached the device.
     pub tail: LogPlace,
 }
 
-/// Why a block is no superblock.
+/// Why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockFault {
-    /// It is something else.
+    /// It is not a log.
     #[error("no log of this program begins here")]
     Foreign,
-    /// Another version's.
+    /// It is another version's.
     #[error("it has version {0}")]
     Version(u32),
     /// Its checksum or its content is wrong.
@@ -79,29 +79,29 @@ pub enum SuperblockFault {
     Damaged,
 }
 
-/// What an entry does.
+/// The effect of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     /// Writes its data.
     Data,
     /// Writes zeros.
     Zeroes,
-    /// Forgets its blocks, which are zeros then.
+    /// Deallocates its blocks, which then read as zeros.
     Unmap,
 }
 
 /// One write within a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogEntry {
-    /// On the device, in bytes.
+    /// Offset on the device, in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
     pub kind: EntryKind,
 }
 
 impl LogEntry {
-    /// How many bytes of data it has in the log.
+    /// Bytes of data that it has in the log.
     pub(super) fn data_bytes(&self) -> u64 {
         if self.kind == EntryKind::Data {
             self.len
@@ -116,29 +116,29 @@ impl LogEntry {
 pub(super) struct RecordHeader {
     pub place: LogPlace,
     pub epoch: u64,
-    /// Of its data.
+    /// CRC32C of its data.
     pub data_crc: u32,
     pub entries: Vec<LogEntry>,
 }
 
 impl RecordHeader {
-    /// Bytes of data behind it.
+    /// Bytes of data after it.
     pub(super) fn data_bytes(&self) -> u64 {
         self.entries.iter().map(LogEntry::data_bytes).sum()
     }
 
-    /// Bytes of all of the record in the log.
+    /// Bytes of the whole record in the log.
     pub(super) fn record_bytes(&self) -> u64 {
         BLOCK + self.data_bytes().next_multiple_of(BLOCK)
     }
 }
 
-/// Why a block is no header of this log.
+/// Why a block is not a header of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderFault {
-    /// It is something else: what was there before.
+    /// It is something else, such as old content.
     Foreign,
-    /// It begins as a header of this log, and the rest is wrong.
+    /// It starts like a header of this log, but the rest is wrong.
     Damaged,
 }
 
@@ -297,7 +297,7 @@ impl RecordHeader {
         block
     }
 
-    /// A header of the log that `log` describes.
+    /// Parses a header of the log that `log` describes.
     pub(super) fn parse(block: &LogBlock, log: &Superblock) -> Result<RecordHeader, HeaderFault> {
         let mut from = Reader { block, at: 0 };
         if from.take() != RECORD_MAGIC || from.take() != log.id {
@@ -340,7 +340,7 @@ impl RecordHeader {
             .entries
             .iter()
             .try_fold(0u64, |sum, entry| sum.checked_add(entry.data_bytes()));
-        // A record is shorter than the log that it is in.
+        // A record is shorter than its log.
         let fits = sum == Some(data_bytes) && data_bytes <= log.capacity.saturating_sub(2 * BLOCK);
         if fits {
             Ok(header)
@@ -350,7 +350,7 @@ impl RecordHeader {
     }
 }
 
-/// For fuzzing: parses a block as both, and holds what is taken to what is written.
+/// For fuzzing: parses a block as a superblock and as a header, and checks that accepted values round-trip.
 pub fn fuzz(bytes: &[u8]) {
     let mut block: LogBlock = [0; BLOCK as usize];
     let len = bytes.len().min(CRC_AT);
@@ -366,7 +366,7 @@ pub fn fuzz(bytes: &[u8]) {
         epoch_begin: 0,
         tail: LogPlace::default(),
     };
-    // As it came, then with what every block of this log has, so that the fields behind are reached.
+    // First as is, then with the fields that every block of this log has, to reach the fields after them.
     let _ = (Superblock::parse(&block), RecordHeader::parse(&block, &log));
     block[..8].copy_from_slice(&SUPER_MAGIC);
     block[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(RecordHeader::parse(&block, &superblock()), Ok(header()));
     }
 
-    /// A change of any byte is noticed.
+    /// A change of any byte is detected.
     #[test]
     fn every_byte_counts() {
         let block = header().encode(&superblock().id);
@@ -480,7 +480,7 @@ mod tests {
         );
     }
 
-    /// Any bytes at all are parsed or refused.
+    /// Arbitrary bytes are either parsed or rejected.
     #[test]
     fn any_bytes() {
         let mut random = Random::new(1);

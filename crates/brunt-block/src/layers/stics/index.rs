@@ -1,13 +1,13 @@
-//! Which entry of the log holds what of the device. Pure; used by [`super::cache`].
+//! Maps ranges of the device to the log entries that hold them. Pure; used by [`super::cache`].
 //!
-//! The rule: extents do not overlap, and a later entry takes the place of earlier ones.
+//! The rule: extents do not overlap, and a later entry replaces earlier ones.
 
 use std::collections::BTreeMap;
 
-/// A stretch of the device that the log holds.
+/// A range of the device that the log holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Where it ends, in bytes.
+    /// Its end, in bytes.
     pub end: u64,
     /// The entry that wrote it.
     pub entry: u64,
@@ -15,14 +15,14 @@ pub(super) struct Extent {
     pub dirty: bool,
 }
 
-/// Extents by where they begin.
+/// Extents by start offset.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     extents: BTreeMap<u64, Extent>,
 }
 
 impl Index {
-    /// Puts a dirty entry in; `removed` gets the length of each piece whose place it took.
+    /// Inserts a dirty entry; `removed` gets the length of each piece that it replaces.
     pub(super) fn insert(
         &mut self,
         start: u64,
@@ -58,7 +58,7 @@ impl Index {
         );
     }
 
-    /// All of a stretch in order: what the log holds, and `None` for what it does not.
+    /// Visits a range in order: the extents that the log holds, and `None` for the gaps.
     pub(super) fn visit(&self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Option<Extent>)) {
         let before = self
             .extents
@@ -79,7 +79,7 @@ impl Index {
         }
     }
 
-    /// What is left of an entry has reached the device; how many bytes that were dirty.
+    /// Marks what is left of an entry as having reached the device; returns how many of its bytes were dirty.
     pub(super) fn clean(&mut self, start: u64, end: u64, entry: u64) -> u64 {
         let mut bytes = 0;
         for (from, extent) in self.extents.range_mut(start..end) {
@@ -91,7 +91,7 @@ impl Index {
         bytes
     }
 
-    /// What is left of an entry is no longer in the log.
+    /// Removes what is left of an entry, because it is no longer in the log.
     pub(super) fn forget(&mut self, start: u64, end: u64, entry: u64) {
         let mut at = start;
         while at < end
@@ -105,12 +105,12 @@ impl Index {
         }
     }
 
-    /// All of it is forgotten.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         self.extents.clear();
     }
 
-    /// How many extents.
+    /// Number of extents.
     pub(super) fn len(&self) -> usize {
         self.extents.len()
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use brunt_core::random::Random;
 
-    /// The same as a plain array that has an entry for each byte.
+    /// The index matches a plain array with an entry for each byte.
     #[test]
     fn a_plain_map_says_the_same() {
         const BYTES: u64 = 200;

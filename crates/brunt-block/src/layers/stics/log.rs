@@ -1,10 +1,11 @@
-//! The log's file: made, opened, read back, written. Knows where records are; what they mean is [`super::cache`]'s.
+//! The log's file: creates, opens, reads and writes it. It knows where records are;
+//! [`super::cache`] knows what they mean.
 //!
-//! Records are written through the page cache, so they survive the death of the process as soon as a write returns,
-//! and the machine's once they were synced.
+//! Records are written through the page cache, so they survive a crash of the process as soon as a write returns, and a
+//! crash of the machine once they are synced.
 //!
-//! The rule: nothing is dropped in silence. A torn end is said; a hole before valid records, another device's log and
-//! another version are refused.
+//! The rule: nothing is dropped silently. A torn end is reported; a gap before valid records, another device's log and
+//! another version are rejected.
 
 use std::fs::{OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,40 +24,40 @@ use super::format::{
 };
 use crate::DeviceInfo;
 
-/// How much is read at once when looking for records.
+/// Bytes per read when searching for records.
 const SCAN_BYTES: u64 = 1 << 20;
 
 /// Why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The operating system said no.
+    /// An operating system error.
     #[error("{what} the log {}: {source}", path.display())]
     Io {
-        /// "cannot open", for example.
+        /// The failed operation, such as "cannot open".
         what: &'static str,
-        /// Which.
+        /// The log's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is not a file.
+    /// It is not a regular file.
     #[error("{} is no regular file; a log is one", path.display())]
     NotAFile {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
     },
-    /// Somebody else has it.
+    /// Another process or device has it open.
     #[error("the log {} is in use: one process at a time, and one device of it", path.display())]
     InUse {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
     },
-    /// It is something else, or of another version.
+    /// It is not a log, or has another version.
     #[error("{} is no log that can be used: {fault}; move it away, or name another file", path.display())]
     Superblock {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         fault: SuperblockFault,
     },
     /// It has writes for another device.
@@ -66,63 +67,63 @@ pub enum LogError {
         path.display(), format_size(*their_bytes), format_size(*our_bytes)
     )]
     AnotherDevice {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
-        /// Whose it is.
+        /// The device that it belongs to.
         theirs: String,
-        /// The size of that.
+        /// The size of that device.
         their_bytes: u64,
-        /// Who wants it.
+        /// The device being opened.
         ours: String,
-        /// The size of this.
+        /// The size of the device being opened.
         our_bytes: u64,
     },
-    /// Its size is not what was asked for.
+    /// Its size differs from the requested one.
     #[error("the log {} holds {}, not {}; leave size= out, or destage it and remove it", path.display(),
         format_size(*found), format_size(*wanted))]
     Size {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
         /// Bytes that it holds.
         found: u64,
-        /// Bytes that were asked for.
+        /// Bytes requested.
         wanted: u64,
     },
-    /// A record is damaged, and records behind it are not: something that was acknowledged is lost.
+    /// A record is damaged, but later records are valid: acknowledged writes are lost.
     #[error(
         "the log {}: record {sequence} is damaged and record {later} behind it is not: acknowledged writes are lost; \
          damaged=drop goes on without that record and all behind it",
         path.display()
     )]
     Damaged {
-        /// Which.
+        /// The log's path.
         path: PathBuf,
-        /// The first that is damaged.
+        /// The first damaged record.
         sequence: u64,
-        /// One behind it that is valid.
+        /// A later record that is valid.
         later: u64,
     },
 }
 
-/// What a log held.
+/// The content of an existing log.
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// Its records that may not have reached the device, in order.
+    /// The records that may not have reached the device, in order.
     pub records: Vec<RecordHeader>,
-    /// The number of a record that was begun and not finished.
+    /// The number of a record that was not completely written.
     pub torn: Option<u64>,
 }
 
-/// How a log is opened.
+/// Options for opening a log.
 #[derive(Clone, Debug)]
 pub(super) struct LogOptions {
     pub path: PathBuf,
-    /// Bytes for records of a new one.
+    /// Bytes for records, if a new log is created.
     pub capacity: Option<u64>,
     pub identity: String,
-    /// Go on without records from the first damaged one on.
+    /// Continue without the first damaged record and all after it.
     pub drop_damaged: bool,
-    /// A new one beside `path`, which has to be removed once it is open.
+    /// Create a new file, named `path` with a random suffix. The caller must remove it once it is open.
     pub temporary: bool,
 }
 
@@ -136,7 +137,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens or makes it, for a device, and reads what is in it.
+    /// Opens or creates the log of a device, and reads its content.
     pub(super) fn open(
         options: &LogOptions,
         default_capacity: u64,
@@ -195,7 +196,7 @@ impl Log {
         let same = (theirs.device_bytes, theirs.block_bytes, &theirs.identity)
             == (ours.device_bytes, ours.block_bytes, &ours.identity);
         if !same && replay.records.is_empty() {
-            // It has nothing for anybody.
+            // It holds no writes that any device still needs.
             log.begin(Superblock {
                 capacity: theirs.capacity,
                 ..ours
@@ -226,7 +227,7 @@ impl Log {
         Ok((log, replay))
     }
 
-    /// Removes the name of a temporary one; the file goes with the last who has it open.
+    /// Removes the name of a temporary log; the file is deleted when its last handle is closed.
     pub(super) fn remove(&self) -> Result<(), LogError> {
         let failed = |source| LogError::Io {
             what: "cannot remove",
@@ -236,7 +237,7 @@ impl Log {
         std::fs::remove_file(&self.path).map_err(failed)
     }
 
-    /// Makes a new log of the file.
+    /// Initializes the file as a new log.
     fn begin(&self, superblock: Superblock) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.set_len(DATA_BEGIN + superblock.capacity)?;
@@ -249,7 +250,7 @@ impl Log {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is, as it was last written.
+    /// The superblock as last written.
     pub(super) fn superblock(&self) -> Superblock {
         self.lock().clone()
     }
@@ -259,17 +260,17 @@ impl Log {
         self.lock().capacity
     }
 
-    /// Where it is.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From now on its writes fail.
+    /// Makes its writes fail from now on.
     pub(super) fn break_it(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Everything before `tail` has reached the device; stable when this returns.
+    /// Records that everything before `tail` has reached the device; stable when this returns.
     pub(super) fn move_tail(&self, tail: LogPlace) -> io::Result<()> {
         self.check()?;
         let superblock = Superblock {
@@ -279,7 +280,7 @@ impl Log {
         self.write_superblock(superblock)
     }
 
-    /// Takes it out of use: whatever is in it must not be replayed. Works, if it can be, also when records cannot be written.
+    /// Retires the log so that its content is not replayed. Tries to work even if records cannot be written.
     pub(super) fn retire(&self, tail: LogPlace) -> io::Result<()> {
         match self.move_tail(tail) {
             Ok(()) => Ok(()),
@@ -336,12 +337,12 @@ impl Log {
         })
     }
 
-    /// Where a place is in the file.
+    /// A position's offset in the file.
     pub(super) fn file_offset(&self, at: u64, capacity: u64) -> u64 {
         DATA_BEGIN + at % capacity
     }
 
-    /// Writes at a place, around the end of the circle.
+    /// Writes at a position, wrapping around at the end.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
         let capacity = self.lock().capacity;
@@ -354,7 +355,7 @@ impl Log {
         }
     }
 
-    /// Makes everything that was written stable.
+    /// Makes everything written so far stable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.check()?;
         self.file.sync_data()
@@ -367,7 +368,7 @@ impl Log {
         }
     }
 
-    /// Reads from a place, around the end of the circle.
+    /// Reads from a position, wrapping around at the end.
     pub(super) fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         let capacity = self.lock().capacity;
         let first = out.len().min((capacity - at % capacity) as usize);
@@ -406,7 +407,7 @@ impl Log {
                     torn = Some(place.sequence);
                     break;
                 }
-                // What was there a turn of the circle ago, or before the log was.
+                // Data from before the log wrapped around, or from before the log was created.
                 Ok(_) | Err(HeaderFault::Foreign) => break,
             };
             if place.at + header.record_bytes() > end {
@@ -436,7 +437,7 @@ impl Log {
         Ok(Replay { records, torn })
     }
 
-    /// The number of a valid record behind the end of the chain.
+    /// The number of a valid record after the end of the chain.
     fn later_record(&self, from: LogPlace, end: u64, log: &Superblock) -> io::Result<Option<u64>> {
         let mut chunk = vec![0; SCAN_BYTES as usize];
         let mut at = from.at;
@@ -459,7 +460,7 @@ impl Log {
     }
 }
 
-/// Opens or makes the file, and keeps others off it; whether it has nothing.
+/// Opens or creates the file and locks it; returns whether it is empty.
 fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
     let failed = |what| {
         move |source| LogError::Io {
@@ -491,12 +492,12 @@ fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
     }
 }
 
-/// Whether it is no leftover that an earlier opening decided to do without.
+/// Whether the record is valid in its epoch, rather than a leftover that an earlier opening dropped.
 fn is_of_its_epoch(header: &RecordHeader, log: &Superblock) -> bool {
     header.place.sequence < log.epoch_begin || header.epoch == log.epoch
 }
 
-/// Sixteen bytes that no other log has: the standard library seeds its hash tables with such.
+/// Sixteen random bytes that no other log has, from the seeds of the standard library's hash tables.
 fn fresh_id() -> [u8; 16] {
     let number = || RandomState::new().build_hasher().finish().to_le_bytes();
     let mut id = [0; 16];
@@ -519,7 +520,7 @@ mod tests {
     use crate::Backend;
     use crate::backends::memory::MemoryBackend;
 
-    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    /// A duplicate of the open file, as a child process has before it runs its program, doesn't keep the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();

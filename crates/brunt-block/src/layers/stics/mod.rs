@@ -1,6 +1,6 @@
-//! `stics=LOG`: a cache between a device and the network that it is behind (SPEK's second system; papers/spek.md,
-//! Figures 14 and 15). Writes are gathered in memory, written one after the other to a log file, acknowledged, and
-//! brought to the device later; reads of what was written are answered here.
+//! `stics=LOG`: a cache in front of a device across a network (SPEK's second system; papers/spek.md, Figures 14 and
+//! 15). Writes are collected in memory, written sequentially to a log file, acknowledged, and destaged to the device
+//! later; reads of cached data are served here.
 //!
 //! ```text
 //! iscsi://far/iqn.2026-11.io.example:t0/0?stics=/var/tmp/stics.log,size=1GiB,memory=64MiB,high=75,low=50
@@ -8,15 +8,15 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `format` | the log's bytes |
-//! | `log` | the file: made, opened, read back, written |
-//! | `index`, `cache` | which blocks are where; room; what to destage when. No I/O |
+//! | `format` | the log's on-disk format |
+//! | `log` | the file: creating, opening, reading, writing |
+//! | `index`, `cache` | which blocks are where; free space; what to destage when. No I/O |
 //! | `writer`, `destage` | the two threads |
-//! | `shared` | what they and the devices share; figures and commands |
-//! | `device` | one thread's hand on it |
+//! | `shared` | state shared by them and the devices; metrics and commands |
+//! | `device` | a per-thread handle |
 //!
-//! The rule: an acknowledged write is in the log's file or on the device. It survives the death of the process at once,
-//! and that of the machine once it was flushed.
+//! The rule: an acknowledged write is in the log's file or on the device. It survives a crash of the process at once,
+//! and a crash of the machine once it was flushed.
 
 mod cache;
 mod destage;
@@ -64,7 +64,7 @@ const IDLE: Duration = Duration::from_millis(100);
 const DEPTH: u32 = 16;
 const DEPTH_MAX: u32 = 1024;
 
-/// The line for the table.
+/// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "stics",
     help: "a write-back cache with a log for a distant device (STICS): the log's file, then ,size=1GiB of it ,memory=64MiB \
@@ -78,12 +78,12 @@ pub const ENTRY: LayerEntry = LayerEntry {
             &SticsOptions::parse(value)?,
         )?))
     },
-    // The log is neither made nor opened.
+    // The log is neither created nor opened.
     foresee: Some(|inner, value| SticsOptions::parse(value).map(|_| inner)),
     file: Some(|value| value.split(',').next().unwrap_or_default()),
 };
 
-/// How it caches; [`ENTRY`] says what each option means.
+/// Cache options; [`ENTRY`] explains each.
 #[derive(Clone, Debug)]
 struct SticsOptions {
     path: PathBuf,
@@ -151,7 +151,7 @@ impl SticsOptions {
         if right { Ok(options) } else { Err(wrong()) }
     }
 
-    /// Takes one of its settings; `false` for one that it does not have, or not with this value.
+    /// Sets an option; `false` if the key is unknown, or the value not valid for it.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, OpenError> {
         let number = value.parse::<u64>().ok();
         match (key, value) {
@@ -184,7 +184,7 @@ impl SticsOptions {
 pub struct SticsBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
-    /// Where devices read the log.
+    /// Devices read the log through it.
     log_file: FileBackend,
     shared: Arc<Shared>,
     flush_far: bool,
@@ -192,7 +192,7 @@ pub struct SticsBackend {
 }
 
 impl SticsBackend {
-    /// Opens the log, takes up what it holds, and starts the threads.
+    /// Opens the log, replays its content, and starts the threads.
     fn open(inner: Arc<dyn Backend>, options: &SticsOptions) -> Result<SticsBackend, OpenError> {
         let log_failed = |error: LogError| OpenError::Failed(Box::new(error));
         let mut info = inner.info().clone();
@@ -229,7 +229,8 @@ impl SticsBackend {
         for record in &replay.records {
             cache.replay(record, now);
         }
-        // A request and its record's header fit in half of the memory, so that one is written while the next one comes.
+        // A request and its record's header fit in half of the memory, so that one can be written
+        // while the next one arrives.
         info.transfer_bytes_max = info.transfer_bytes_max.min((memory / 4) as u32);
         info.volatile_cache = !options.sync_always;
         info.physical_block_bytes = info.block_bytes.max(info.physical_block_bytes);
@@ -290,7 +291,7 @@ impl SticsBackend {
     }
 }
 
-/// What the user has to know of a log.
+/// Notes about the log for the user.
 fn notes(path: &Path, replay: &Replay, cache: &Cache, capacity: u64) -> Vec<String> {
     let size = format_size(capacity);
     let mut notes = vec![format!(
@@ -359,11 +360,11 @@ impl Backend for SticsBackend {
 }
 
 impl Drop for SticsBackend {
-    /// Ends the threads; what was not destaged stays in the log.
+    /// Stops the threads; data not yet destaged stays in the log.
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A panicked thread has already reported it.
             let _ = thread.join();
         }
     }

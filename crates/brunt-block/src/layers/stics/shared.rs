@@ -1,7 +1,7 @@
-//! What the devices of all threads, the log's writer and the destager share: the cache under one lock, which is taken
-//! once for each batch of requests.
+//! State shared by the devices of all threads, the log's writer and the destager: the cache under one lock, which is
+//! taken once per batch of requests.
 //!
-//! The rule: nobody waits for a disk or the network with the lock held.
+//! The rule: no thread waits for a disk or the network while holding the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use crate::control::{
     Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
 };
 
-/// What becomes of writes.
+/// Where writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// They go to the log.
+    /// To the log.
     Logging,
-    /// The log has failed: they wait until all that it held has reached the device.
+    /// The log has failed: writes wait until all of its content has reached the device.
     Failing,
-    /// They go to the device itself, and so does everything else.
+    /// All requests go directly to the device.
     Bypass,
-    /// The log has failed, and cannot be kept from being replayed: they fail.
+    /// The log has failed and its replay cannot be prevented: writes fail.
     Stuck,
 }
 
@@ -40,44 +40,44 @@ impl Mode {
     }
 }
 
-/// What was counted. Bytes and requests since the device was opened.
+/// Counters since the device was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Read from memory or the log.
+    /// Bytes read from memory or the log.
     pub hit_bytes: u64,
-    /// Read from the device.
+    /// Bytes read from the device.
     pub miss_bytes: u64,
-    /// Written to the log, without headers.
+    /// Bytes written to the log, without headers.
     pub logged_bytes: u64,
     pub log_writes: u64,
     pub log_syncs: u64,
-    /// Written to the device.
+    /// Bytes written to the device.
     pub destaged_bytes: u64,
     pub destage_requests: u64,
     pub destage_retries: u64,
     /// Writes that found no room.
     pub waits: u64,
-    /// How long they waited, those that are over.
+    /// Total time that writes waited for room, not counting those still waiting.
     pub waited: Duration,
-    /// Those that wait now.
+    /// Writes waiting for room now.
     pub waiting: u64,
-    /// Requests that went past the log because it has failed.
+    /// Requests that bypassed the failed log.
     pub bypassed: u64,
     pub replayed_records: u64,
 }
 
-/// What stands under the lock.
+/// The state under the lock.
 pub(super) struct State {
     pub cache: Cache,
     pub mode: Mode,
     pub counts: Counts,
     /// Records before this number are stable in the log.
     pub synced_before: u64,
-    /// Records before this number are to be.
+    /// Records before this number should become stable in the log.
     pub sync_wanted: u64,
-    /// Records before this number are to reach the device.
+    /// Records before this number should reach the device.
     pub far_wanted: u64,
-    /// The last trouble, in words.
+    /// The last error, as text.
     pub trouble: Option<String>,
     clients: Vec<Option<Client>>,
 }
@@ -87,15 +87,15 @@ struct Client {
     waiting: bool,
 }
 
-/// See the file's head.
+/// The shared state and its signals; see the module.
 pub(super) struct Shared {
     name: String,
     state: Mutex<State>,
-    /// The writer looks for work.
+    /// Signals work to the writer.
     pub write_work: Condvar,
-    /// The destager does.
+    /// Signals work to the destager.
     pub destage_work: Condvar,
-    /// Grows when writes came further; devices look at it before they take the lock.
+    /// Increases when writes make progress; devices check it before they take the lock.
     progress: AtomicU64,
     stopping: AtomicBool,
     pub log: Log,
@@ -118,7 +118,7 @@ impl Shared {
                 replayed_records,
                 ..Counts::default()
             },
-            // What was found after a restart may still be in the page cache only.
+            // Records found after a restart may be only in the page cache.
             synced_before: 0,
             sync_wanted: 0,
             far_wanted: 0,
@@ -143,14 +143,14 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that broke a promise has ended; what it left is looked at by the assertions of the others.
+        // A thread that panicked has ended; the assertions of the others check the state it left.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Both threads end: the writer when all is written.
+    /// Stops both threads; the writer writes everything first.
     pub(super) fn stop(&self) {
         let state = self.lock();
-        // With the lock held: nobody has looked and does not sleep yet.
+        // Under the lock, so that no thread is between checking this flag and going to sleep.
         self.stopping.store(true, Ordering::Relaxed);
         drop(state);
         self.write_work.notify_all();
@@ -161,12 +161,12 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// How far writes came; a device that saw another number looks again.
+    /// A counter of progress; a device that last saw another value checks its writes again.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
 
-    /// Writes came further: whoever waits is woken.
+    /// Announces progress and wakes the waiting devices.
     pub(super) fn announce(&self, state: &mut State) {
         self.progress.fetch_add(1, Ordering::Release);
         for client in state.clients.iter_mut().flatten() {
@@ -176,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// The log cannot be written: what it has goes to the device, then writes do too.
+    /// The log cannot be written: its content is destaged, then writes go to the device.
     pub(super) fn log_failed(&self, what: &str, error: &std::io::Error) {
         let mut state = self.lock();
         if state.mode == Mode::Logging {
@@ -189,7 +189,7 @@ impl Shared {
         self.destage_work.notify_all();
     }
 
-    /// Someone who has to be woken.
+    /// Registers a client to be woken.
     pub(super) fn join(&self, waker: Waker) -> usize {
         let mut state = self.lock();
         let client = Some(Client {
@@ -214,7 +214,7 @@ impl Shared {
 }
 
 impl State {
-    /// This client is to be woken.
+    /// Marks a client as waiting.
     pub(super) fn wait(&mut self, client: usize) {
         self.clients[client]
             .as_mut()
@@ -222,12 +222,12 @@ impl State {
             .waiting = true;
     }
 
-    /// Whether records before this number survive the process.
+    /// Whether records before this number survive a crash of the process.
     pub(super) fn is_written(&self, before: u64) -> bool {
         self.cache.written_before() >= before || self.is_far(before)
     }
 
-    /// Whether they survive the machine.
+    /// Whether they survive a crash of the machine.
     pub(super) fn is_synced(&self, before: u64) -> bool {
         self.synced_before >= before || self.is_far(before)
     }

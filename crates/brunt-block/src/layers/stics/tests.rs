@@ -15,17 +15,17 @@ use crate::{Buf, Completion, DeviceError, Op, Request, RingConfig, turn};
 const BYTES: u64 = 4 << 20;
 const BLOCK: u64 = 4096;
 
-/// How a [`Gate`] stands.
+/// The state of a [`Gate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
     Open,
-    /// Requests are taken and not answered.
+    /// Requests are taken but not completed.
     Silent,
     /// Requests fail, and so does opening.
     Gone,
 }
 
-/// A device that can be out of reach.
+/// A device that can become unreachable.
 struct Gate {
     memory: MemoryBackend,
     stand: Arc<AtomicU8>,
@@ -118,7 +118,7 @@ impl Device for GateDevice {
 }
 
 struct Bench {
-    // In the order in which they go.
+    // In drop order.
     device: Box<dyn Device>,
     backend: SticsBackend,
     ring: Ring,
@@ -129,7 +129,7 @@ fn open(far: &Arc<Gate>, log: &Path, more: &str) -> Result<SticsBackend, OpenErr
     SticsBackend::open(Arc::<Gate>::clone(far), &options)
 }
 
-/// Tests share a machine with others: what is waited for has this long.
+/// Waits for a condition; the limit is generous because tests share a machine with others.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -190,7 +190,7 @@ impl Bench {
         done.buf[..len as usize].to_vec()
     }
 
-    /// Lets the device work until this holds of its status.
+    /// Runs the device until a condition on its status holds.
     fn turn_until(
         &mut self,
         done: &mut Vec<Completion>,
@@ -238,15 +238,15 @@ impl Bench {
     }
 }
 
-/// All content of the far device, by the way of its own.
+/// Compares the far device's content, read directly.
 fn assert_far(far: &Gate, truth: &[u8]) {
     let content = far.read(0, BYTES);
     let differs = content.iter().zip(truth).position(|(a, b)| a != b);
     assert_eq!(differs, None, "the device differs from what was written");
 }
 
-/// Writes, zeros, trims, reads and flushes in any order, several at once, with restarts that destage nothing: reads
-/// find what was acknowledged, and so does who looks at the device when all is destaged.
+/// Writes, zeroing, unmaps, reads and flushes in any order, several at once, with restarts that destage nothing: reads
+/// return the acknowledged data, and so does the device itself once everything is destaged.
 #[test]
 fn any_order_with_restarts() {
     let stacks = [
@@ -278,14 +278,14 @@ fn any_order_with_restarts() {
     }
 }
 
-/// Up to twelve requests at once, each in a stretch of its own, with sectors where they please.
+/// Up to twelve concurrent requests, each in its own range, at arbitrary sectors.
 fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
     let stretch = BYTES / 12;
     let count = 1 + random.below(12);
     let mut batch = VecDeque::new();
     for tag in 0..count {
         let sectors = stretch / 512;
-        // Mostly at the begin of the stretch, so that they meet what was written before.
+        // Mostly near the start of the range, so that they hit previously written data.
         let reach = if random.chance(0.7) { 64 } else { sectors };
         let within = random.below(reach);
         let len = 512 * (1 + random.below((sectors - within).min(128)));
@@ -336,7 +336,7 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
     }
 }
 
-/// What does not fit in memory is read from the log, around its end too, and nothing from the device.
+/// Data that doesn't fit in memory is read from the log, even where it wraps around, and never from the device.
 #[test]
 fn reads_come_from_the_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -354,7 +354,7 @@ fn reads_come_from_the_log() {
             );
         }
         bench.destage();
-        // What was destaged is still here.
+        // Destaged data is still here.
         assert!(
             bench
                 .read(5 * (256 << 10), 4096)
@@ -365,8 +365,8 @@ fn reads_come_from_the_log() {
     }
 }
 
-/// The far side is silent, or gone: writes are acknowledged while there is room, then wait, and this shows; when it is
-/// back, all of it arrives.
+/// If the far side is silent or gone, writes are acknowledged while there is room, then wait, which the status shows;
+/// when it returns, all of them reach it.
 #[test]
 fn the_far_side_goes_and_comes_back() {
     for stand in [Stand::Silent, Stand::Gone] {
@@ -410,7 +410,7 @@ fn the_far_side_goes_and_comes_back() {
     }
 }
 
-/// A full log makes room, whatever the marks say and however long idleness is.
+/// A full log makes room, whatever its marks and idle time.
 #[test]
 fn a_full_log_makes_room() {
     let folder = tempfile::tempdir().unwrap();
@@ -422,7 +422,7 @@ fn a_full_log_makes_room() {
     assert!(bench.count("waits") > 0 && bench.count("destaged_bytes") > 0);
 }
 
-/// A write that waits for room can be given up.
+/// A write waiting for room can be cancelled.
 #[test]
 fn a_waiting_write_is_cancelled() {
     let folder = tempfile::tempdir().unwrap();
@@ -449,8 +449,8 @@ fn a_waiting_write_is_cancelled() {
     });
 }
 
-/// The log fails: everything in it goes to the device, then writes do; and when it works again after a restart,
-/// nothing old comes back.
+/// If the log fails, all its content is destaged, then writes go to the device; when it works again after a
+/// restart, nothing old is replayed.
 #[test]
 fn a_broken_log_is_bypassed() {
     let folder = tempfile::tempdir().unwrap();
@@ -485,7 +485,7 @@ fn a_broken_log_is_bypassed() {
     assert_eq!(bench.mode(), Value::Text("logging".into()));
 }
 
-/// A flush that is to reach the far side does.
+/// A flush reaches the far side if configured to.
 #[test]
 fn a_flush_reaches_the_far_side_when_asked() {
     for (more, fill) in [("flush=log", 0), ("flush=far", 7)] {
@@ -500,7 +500,7 @@ fn a_flush_reaches_the_far_side_when_asked() {
     }
 }
 
-/// What one thread wrote, another reads.
+/// Data written by one thread is read by another.
 #[test]
 fn threads_share_the_cache() {
     let folder = tempfile::tempdir().unwrap();
@@ -545,7 +545,7 @@ fn refused(far: &Arc<Gate>, log: &Path, more: &str) -> LogError {
     }
 }
 
-/// A log that holds three records of a block each, for block 0, 1 and 2.
+/// Creates a log with three records of one block each, for blocks 0, 1 and 2.
 fn three_records(far: &Arc<Gate>, log: &Path) {
     let mut bench = Bench::new(far, log, ",size=1MiB,memory=1MiB,idle=1h");
     for block in 0..3 {
@@ -565,13 +565,13 @@ fn change(log: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
-/// Where a record of [`three_records`] begins in the file.
+/// File offset of a record of [`three_records`].
 fn record_at(index: u64) -> u64 {
     format::DATA_BEGIN + index * 2 * BLOCK
 }
 
-/// A torn end is left out and said, wherever it is torn; what was before it is there, and what is written afterwards
-/// survives the next start.
+/// A torn end is dropped and reported, wherever it is torn; earlier data remains, and later
+/// writes survive the next start.
 #[test]
 fn a_torn_end_is_said() {
     for at in [0, 100, BLOCK - 1, BLOCK, 2 * BLOCK - 1] {
@@ -580,7 +580,7 @@ fn a_torn_end_is_said() {
         three_records(&far, &log);
         change(&log, record_at(2) + at);
         let mut bench = Bench::new(&far, &log, ",idle=1h");
-        // A record without its first byte is none at all.
+        // A record without its first byte isn't recognized as one.
         let said = bench
             .device
             .info()
@@ -603,7 +603,7 @@ fn a_torn_end_is_said() {
     }
 }
 
-/// Damage before valid records is not passed over in silence; who accepts it loses them, once and for all.
+/// Damage before valid records is not ignored silently; `damaged=drop` accepts the loss for good.
 #[test]
 fn damage_in_the_middle_is_refused() {
     for at in [0, 30, BLOCK + 5] {
@@ -638,7 +638,7 @@ fn damage_in_the_middle_is_refused() {
     }
 }
 
-/// A temporary log leaves nothing behind, and several can be had by one name.
+/// A temporary log leaves nothing behind, and several can share one name.
 #[test]
 fn a_temporary_log_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -661,7 +661,7 @@ fn a_temporary_log_leaves_nothing() {
     assert_eq!(Bench::new(&far, &log, more).count("replayed_records"), 0);
 }
 
-/// Every other log is refused by name and left as it is.
+/// Any other log is rejected by name and left unchanged.
 #[test]
 fn other_logs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -708,7 +708,7 @@ fn other_logs_are_refused() {
     let mut damaged = whole.clone();
     (damaged[50], damaged[BLOCK as usize + 50]) = (0xff, 0xff);
     check(&damaged, SuperblockFault::Damaged);
-    // A log that has nothing for anybody can be had.
+    // A log that no device needs can be reused.
     let bench = Bench::new(&far, &log, ",idle=1h");
     bench.destage();
     drop(bench);

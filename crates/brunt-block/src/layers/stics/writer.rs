@@ -1,7 +1,7 @@
-//! The thread that writes the log: one record after the other, each with all the writes that came while the one
-//! before was written.
+//! The thread that writes the log: one record at a time, each with all writes that arrived while the
+//! previous one was written.
 //!
-//! The rule: a record counts as written only when all of it is in the file, and the one before it is.
+//! The rule: a record counts as written only when all of it, and of the record before it, is in the file.
 
 use super::cache::Job;
 use super::format::BLOCK;
@@ -55,7 +55,7 @@ pub(super) fn run(shared: &Shared, always: bool) {
                     state.synced_before = state.cache.written_before();
                     state.counts.log_syncs += 1;
                 }
-                // It can be destaged now.
+                // The record can now be destaged.
                 shared.destage_work.notify_all();
             }
             Work::Sync(before) => {
@@ -67,7 +67,7 @@ pub(super) fn run(shared: &Shared, always: bool) {
     }
 }
 
-/// Waits for something to write; a record's bytes are in `bytes` then, but for its header.
+/// Waits for work; for a record, `bytes` then holds its content except the header.
 fn next(shared: &Shared, bytes: &mut Vec<u8>) -> Option<Work> {
     let mut state = shared.lock();
     loop {
