@@ -1,11 +1,10 @@
-//! Measures which engine, and which way of handing its ring requests over, is the fastest for a workload on a device.
-//! Experiments say `engine = "auto"` or `ring = "auto"` to have it measured.
+//! Measures which engine, and which way of submitting requests to its ring, is fastest for a workload on a device.
+//! Experiments request this with `engine = "auto"` or `ring = "auto"`.
 //!
-//! The rule: the choice is by rate, measured here and now and reported with every figure it came from. Another engine
-//! than io_uring, and another mode than interrupts, which takes a core for itself, have to be clearly faster.
+//! The rule: the choice is by rate, measured here and now, and reported with every figure behind it. An engine other
+//! than io_uring, or a mode other than interrupts that occupies a core, has to be clearly faster to be chosen.
 //!
-//! Nothing is written: trials read, whatever the workload does, for there is one way of handing over
-//! for both.
+//! Nothing is written: trials always read, because reads and writes are submitted the same way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,16 +15,16 @@ use brunt_result::choice::{EngineChoice, EngineTrial, RingChoice, RingMode, Ring
 
 use crate::load::LoadError;
 
-/// Trials of each mode; the one in the middle counts.
+/// Trials of each option; the median counts.
 pub const ROUNDS: usize = 3;
 /// Length of a trial, after [`TRIAL_RAMP`].
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
-/// What comes before it.
+/// Ramp-up before a trial.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// How many times as fast as the default another option has to be to replace it.
+/// Factor by which another option has to be faster than the default to replace it.
 const MARGIN: f64 = 1.05;
 
-/// The first of these, which is the usual one, unless another is clearly faster; and the rates in words.
+/// Returns the first option, the default, unless another is clearly faster; and the rates as text.
 fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, String) {
     let usual = trials.first().and_then(|(_, _, rate)| *rate);
     let better = trials.iter().filter(|(_, _, rate)| {
@@ -46,7 +45,7 @@ fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, St
     (best.map(|(option, ..)| *option), why)
 }
 
-/// From the rates of trials: interrupts unless another mode is clearly faster.
+/// Chooses a mode from the rates of trials: interrupts unless another is clearly faster.
 fn choose(trials: Vec<RingTrial>) -> RingChoice {
     let rates: Vec<_> = trials
         .iter()
@@ -60,7 +59,7 @@ fn choose(trials: Vec<RingTrial>) -> RingChoice {
     }
 }
 
-/// From the rates of trials: io_uring unless threads are clearly faster.
+/// Chooses an engine from the rates of trials: io_uring unless threads are clearly faster.
 fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
     let rates: Vec<_> = trials
         .iter()
