@@ -42,8 +42,7 @@ impl Actor for Parser {
 
     fn handle(&mut self, batch: Batch, context: &mut Context<'_, Batch>) {
         let connection = usize::from(batch.bytes[0]);
-        // If the worker is behind, the batch waits here, which eventually holds back the source
-        // too.
+        // If the worker is behind, the batch waits here; in the end, so does the source.
         context.send(&self.workers[connection % WORKERS], batch);
     }
 }

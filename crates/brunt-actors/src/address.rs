@@ -69,8 +69,7 @@ impl Deref for SharedInbox {
 
 /// A handle to an actor that takes messages of type `M`.
 pub struct Address<M> {
-    // Together with the gate, these are all that a send needs; the copies avoid following the
-    // pointer.
+    // All that a send needs besides the gate, copied here to avoid following the pointer.
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) table_index: u32,

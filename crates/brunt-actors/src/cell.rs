@@ -1,7 +1,6 @@
 //! An actor with its inbox and its timers: the content of a slot's box.
 //!
-//! Run by a scheduler through [`Runnable`]. The rule: an actor with a waiting send handles no
-//! messages.
+//! Run by a scheduler through [`Runnable`]. The rule: while a send waits, no message is handled.
 
 use std::any::Any;
 use std::collections::VecDeque;

@@ -2,8 +2,7 @@
 //!
 //! The lock is taken once per round by the home's own scheduler, and occasionally by another that
 //! steals, but never while an actor runs. An idle scheduler can therefore take over from one that
-//! the kernel has preempted. An actor keeps its home for life; a scheduler that steals it brings it
-//! back.
+//! the kernel has preempted. An actor keeps its home for life; after a theft it is brought back.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -161,8 +160,7 @@ pub(crate) struct HomeState {
 }
 
 impl Accept for HomeState {
-    /// Puts a message into its receiver's inbox, or counts it as undelivered if the receiver has
-    /// ended.
+    /// Puts a message into its receiver's inbox; if the receiver has ended, counts it as undelivered.
     #[inline]
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>) {
         let LaneMessage {

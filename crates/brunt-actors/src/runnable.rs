@@ -1,5 +1,4 @@
-//! A type-erased actor, as homes and schedulers see it: they run it for a while and inspect the
-//! result.
+//! A type-erased actor, as homes and schedulers see it: they run it and inspect the result.
 //!
 //! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule:
 //! homes and schedulers pass the box on and only access its content while they hold it.
@@ -53,8 +52,7 @@ pub(crate) trait Runnable: Send {
     fn run(&mut self, outbox: &mut Outbox, budget: u32) -> TurnOutcome;
     /// Returns its `VecDeque` of messages.
     fn inbox(&mut self) -> &mut dyn Any;
-    /// Moves messages that arrived while the actor was out, a `VecDeque` of its type, into its
-    /// inbox.
+    /// Adds messages that arrived while the actor was out, a `VecDeque` of its type, to its inbox.
     fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32;
     /// Returns the number of messages in the inbox plus waiting sends.
     fn pending(&self) -> u64;

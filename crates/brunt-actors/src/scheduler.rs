@@ -148,8 +148,7 @@ impl Scheduler {
         self.settle(0);
     }
 
-    /// Runs one round of this scheduler's own home. A manual system calls it directly, without a
-    /// thread.
+    /// Runs one round of this scheduler's own home. A manual system calls it without a thread.
     pub fn round(&mut self) -> Round {
         let tick = Clock::Monotonic.now();
         let took = tick.since(self.tick);

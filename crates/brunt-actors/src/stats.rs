@@ -144,8 +144,7 @@ impl Snapshot {
 pub enum ActorFailureKind {
     /// It panicked.
     Panic,
-    /// It waited in a cycle of full inboxes that admitting messages above the capacity could not
-    /// resolve.
+    /// It waited in a cycle of full inboxes that exceeding the capacity could not resolve.
     Circle,
 }
 

@@ -29,8 +29,7 @@ pub(crate) struct SchedulerCpus {
     pub node: usize,
 }
 
-/// Returns the CPUs this thread may use, grouped by NUMA node. Nodes without such a CPU are
-/// omitted.
+/// Returns the CPUs this thread may use, grouped by NUMA node; nodes without any are omitted.
 pub(crate) fn nodes() -> Vec<Vec<usize>> {
     let allowed = sched_getaffinity(None).ok();
     nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
@@ -100,8 +99,7 @@ pub(crate) fn cpus_by_scheduler(
             if placement == Placement::Anywhere || flat.is_empty() {
                 return SchedulerCpus::default();
             }
-            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: wrap
-            // around.
+            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: again from 0.
             let (node, cpu) = flat[index % flat.len()];
             let cpus = if placement == Placement::Core {
                 vec![cpu]
@@ -140,8 +138,7 @@ mod tests {
         check("3-1,x,5", &[5]);
     }
 
-    /// Schedulers are placed on their node's CPUs, and wrap around if there are more of them than
-    /// CPUs.
+    /// Schedulers are placed on their node's CPUs, and wrap around if they outnumber the CPUs.
     #[test]
     fn cpus_follow_nodes() {
         let nodes = [vec![0, 2], vec![1, 3]];

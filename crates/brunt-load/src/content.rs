@@ -24,8 +24,7 @@ pub struct Carried {
     pub ticket: u64,
 }
 
-/// Generates data for writes and processes data from reads. A worker owns one; calls are static, and empty ones cost
-/// nothing.
+/// Generates data for writes and processes data from reads. A worker owns one; empty calls are free, being static.
 pub trait Content {
     /// The type of a worker's requests.
     type Request;

@@ -6,8 +6,8 @@ use brunt_result::Cost;
 use crate::block::worker::RingUse;
 
 /// Returns the calling thread's cost so far, with its ring's counts. The ring counts all system calls of the loop
-/// except the few per interval that read resource usage and the writes of a verification journal. CPU time of the
-/// ring's kernel workers counts as system time, because they run almost entirely in the kernel.
+/// except the few per interval that read resource usage and the writes of a verification journal. CPU time of other
+/// threads that work for the ring counts as system time, because they run almost entirely in the kernel.
 pub fn of_this_thread(ring: RingUse) -> Cost {
     let used = brunt_core::cost::ResourceUsage::of_thread();
     Cost {

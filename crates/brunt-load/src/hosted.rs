@@ -1,6 +1,5 @@
 //! The interface of loads that can run on other hosts. The side that runs the experiment asks a load what each host
-//! gets; an agent asks the load that it received what it may open. Loads that can't run on other hosts don't implement
-//! this.
+//! gets; an agent asks the load that it received what it may open. Only loads that can run on other hosts implement it.
 //!
 //! The rule: a host gets text that its own line of [`crate::LOADS`] reads. The messages are the same for all kinds of
 //! loads, so that a new kind needs no new message.
@@ -46,8 +45,7 @@ pub trait HostedLoad: Load {
         format!("{}, on {}", self.describe(), self.named_hosts().join(" + "))
     }
 
-    /// Returns the seed of the host whose first worker has this number. Workers that share a sequence have the same
-    /// seed.
+    /// Returns the seed of the host whose first worker has this number. Workers that share a sequence share a seed.
     fn host_seed(&self, seed: u64, _first_worker: u32) -> u64 {
         seed
     }

@@ -85,8 +85,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     /// It can't be used here; [`LoadError::Interrupted`] if `stop` was set.
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError>;
 
-    /// Prepares the workers of one run; they report to `inbox` and wait for their start. Checks `stop` while that takes
-    /// long.
+    /// Prepares the workers of one run; they report to `inbox` and wait for their start. Checks `stop` meanwhile.
     ///
     /// # Errors
     /// [`LoadError::Interrupted`] if `stop` was set meanwhile; otherwise the reason why the run is impossible.

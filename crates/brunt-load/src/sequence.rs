@@ -42,8 +42,7 @@ pub trait Sequence {
     fn starts(&mut self, start: Nanos);
 
     /// Returns the next request of the worker that asks. The request is written into `place`, where the worker keeps it
-    /// until it ends; with any other answer the content of `place` is meaningless. `now` never goes backwards for one
-    /// worker.
+    /// until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
     /// The device accepted this request at this time; called again for each further attempt. Only called if the

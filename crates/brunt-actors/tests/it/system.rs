@@ -48,8 +48,7 @@ impl Actor for InOrder {
 }
 
 /// No message is lost, duplicated or overtaken between any two actors, with many senders on several
-/// schedulers, stealing, and inboxes that are always full; and no inbox ever holds more than its
-/// capacity.
+/// schedulers, stealing, and inboxes that are always full; no inbox ever exceeds its capacity.
 #[test]
 fn nothing_is_lost_or_overtaken() {
     for (schedulers, placement) in [
@@ -136,8 +135,7 @@ impl Actor for Count {
     fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
 }
 
-/// A handler that sends far more than an inbox holds waits, and the inbox never exceeds its
-/// capacity.
+/// A handler that sends far more than an inbox holds has to wait, so the capacity is kept.
 #[test]
 fn capacity_is_never_passed() {
     for schedulers in [1, 3] {

@@ -271,8 +271,7 @@ mod tests {
         check([None, None, None], RingMode::Interrupt, "not here");
     }
 
-    /// All working modes are measured, the device is only read even for a write workload, and a user's interrupt is
-    /// obeyed.
+    /// All working modes are measured, a write workload's device is only read, and a user's interrupt is obeyed.
     #[test]
     fn modes_are_measured() {
         let workload = Workload {

@@ -52,7 +52,7 @@ impl DataSource {
 
     /// Fills `block` for a write. `stale` means that it was overwritten (by a read) since it was last filled; otherwise
     /// only the parts that differ are changed.
-    #[inline(always)] // once a write of a load
+    #[inline(always)] // once per write of a load
     pub fn fill(&mut self, block: &mut [u8], stale: bool) {
         if stale || self.dedupable > 0.0 {
             block.copy_from_slice(&self.template[..block.len()]);

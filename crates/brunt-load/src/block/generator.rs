@@ -371,8 +371,7 @@ mod tests {
         check(small, 0.1);
     }
 
-    /// A sequential worker reads its region from start to end and wraps around; several workers start in different
-    /// places.
+    /// A sequential worker reads its region from start to end and wraps around; workers start in different places.
     #[test]
     fn sequential_wraps() {
         let workload = Workload {

@@ -85,7 +85,7 @@ impl OffsetSampler {
     }
 
     /// Draws the next position.
-    #[inline(always)] // once a request
+    #[inline(always)] // once per request
     pub fn draw(&mut self, random: &mut Random) -> u64 {
         match &mut self.law {
             Law::Uniform => random.below(self.count),

@@ -1,6 +1,5 @@
 //! Keeps journals of acknowledged writes for a controller until the run is over, on a host that works for it; the
-//! controller puts them next to those of other hosts. Workers fill the journals; the creator of the shelf reads them
-//! afterwards.
+//! controller puts them next to those of other hosts. Workers fill the journals; the shelf's creator reads them later.
 //!
 //! The rule: a shelf leaves no file names behind. Its creator supplies the files, and they are gone when the last
 //! handle is dropped.

@@ -176,8 +176,7 @@ impl Ledger {
     /// Creates a ledger for a part of `len` bytes from `start`, in grains of `grain` bytes.
     ///
     /// # Panics
-    /// If there are more than [`GRAINS_MAX`] grains, or if a grain is smaller than its header; the worker has checked
-    /// this.
+    /// If there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has checked this.
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
         let generations = vec![0; (len / grain) as usize];
@@ -374,7 +373,7 @@ pub struct JournalHead {
 
 /// Size of the head: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed),
 /// CRC32C. Entries: generation (top bit: acknowledged), offset, len, CRC32C; for a flush: its number, zero, zero. All
-/// little-endian.
+/// numbers are little-endian.
 pub const HEAD_BYTES: usize = 52;
 /// Size of an entry; see [`HEAD_BYTES`].
 pub const ENTRY_BYTES: usize = 24;

@@ -93,8 +93,7 @@ pub struct RunningDepthSearch {
 }
 
 impl RunningDepthSearch {
-    /// Begins at `from` and doubles, up to `max`; with a limit (`promised`), bisects after the first trial that exceeds
-    /// it.
+    /// Begins at `from` and doubles, up to `max`; with a limit (`promised`), bisects once a trial breaks it.
     ///
     /// # Panics
     /// If `from` is zero or greater than `max`.

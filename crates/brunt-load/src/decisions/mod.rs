@@ -56,8 +56,7 @@ pub struct Ran {
 /// A run of an experiment: the decisions on the way, and the run that counts.
 #[derive(Debug)]
 pub struct Measured {
-    /// The outcome of the run; for a rate search, of the trial at the answer, or of the last trial if none kept the
-    /// limit.
+    /// The outcome of the run; after a rate search, that of the answer's trial, or of the last if none kept the limit.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,

@@ -16,8 +16,7 @@ pub struct RateSearch {
 }
 
 impl RateSearch {
-    /// Begins at `rate`, never exceeds `rate_max`, and ends when the answer is known to within this relative
-    /// `tolerance`.
+    /// Begins at `rate`, never exceeds `rate_max`, and ends when the relative error is at most `tolerance`.
     pub fn new(rate: f64, rate_max: f64, tolerance: f64) -> RateSearch {
         RateSearch {
             passed: None,

@@ -3,8 +3,7 @@
 //! Reads: the kernel counts per thread what was requested (`rchar`) and what was fetched from storage for it
 //! (`read_bytes`), including read-ahead. The difference came from the cache. This works on every file system and needs
 //! no privilege, whereas mincore and cachestat report what is cached, not what was served from the cache. Writes always
-//! go to the cache first; what matters is whether the phase waited for the medium, so the time of its fsync is
-//! reported.
+//! go to the cache first; what matters is whether the phase waited for the medium, so its fsync time is reported.
 
 use std::path::Path;
 

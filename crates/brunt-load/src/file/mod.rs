@@ -1,7 +1,6 @@
 //! Load on a mounted file system, in Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md, Figure
 //! 1): writes, rewrites and reads characters and blocks, seeks at random, and creates, looks up and unlinks files. Each
-//! [`FilePhase`] is a separate run with the same figures as any other run, and reports the influence of the page cache
-//! ([`PageCache`]).
+//! [`FilePhase`] is a separate run with the usual figures, and reports the influence of the page cache ([`PageCache`]).
 //!
 //! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All
 //! files are in a new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL

@@ -477,8 +477,7 @@ impl Feeder {
     }
 }
 
-/// Returns the content of the piece at offset `at` of a request: equal for equal requests, different for different
-/// pieces.
+/// Returns the content of the piece at offset `at` of a request: equal for equal requests, different for each piece.
 fn content_of_piece(content: NonZeroU64, at: u64) -> NonZeroU64 {
     // The steps of Weyl's sequence in splitmix64: all pieces of one request differ.
     let moved = content

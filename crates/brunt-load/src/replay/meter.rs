@@ -1,8 +1,7 @@
 //! Measures how faithful a replay is while it runs: issue errors, late requests by cause, reorderings, gaps and depth.
 //! Part of [`super::stream`]; [`super::fidelity`] judges the results.
 //!
-//! The rule: memory is allocated before the start and does not grow with the trace: moments get longer instead of more
-//! numerous.
+//! The rule: memory is allocated before the start and does not grow with the trace: the length of moments does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -364,8 +363,7 @@ impl Meter {
         (in_flight as u32, trace_depth as u32)
     }
 
-    /// Returns true if a request is sent out of order at this time: after a later one, or before the previous send
-    /// time.
+    /// Returns true if a request is sent out of order: after a later one, or at a time before an earlier send.
     #[inline]
     pub(super) fn is_out_of_order(&self, index: u64, at: Nanos) -> bool {
         self.highest_sent

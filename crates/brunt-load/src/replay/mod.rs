@@ -4,8 +4,7 @@
 //! Start reading at [`settings`], the user's description. `survey` reads the trace once before the start, so that
 //! misfits are refused before anything is sent. For each run, `feeder` reads it again ahead of the workers, using
 //! `select` to choose rows and `place` to map them. `stream` gives due requests to the worker whose `turn` it is, with
-//! the help of `window`, which tracks the requests in flight. `meter` measures during the run, `fidelity` judges
-//! afterwards.
+//! the help of `window`, which tracks the requests in flight. `meter` measures, and `fidelity` judges at the end.
 //!
 //! The rule: requests are sent in the order of the trace, each once, and memory does not grow with the trace.
 
@@ -106,8 +105,7 @@ pub struct ReplayLoad {
 
 impl ReplayLoad {
     /// Creates the load of a workload with a trace. `targets` are the names of its targets, in the order of their parts
-    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all named devices
-    /// are.
+    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all named ones are.
     ///
     /// # Panics
     /// If the workload has no trace.
@@ -181,8 +179,7 @@ impl ReplayLoad {
         self.survey.get()?.as_ref().ok()
     }
 
-    /// Returns the engine and mode of its rings. Replays don't measure them, because trials would use different
-    /// requests.
+    /// Returns the engine and mode of its rings. These are not measured, because trials would use different requests.
     fn rings(&self, order: &RunOrder) -> Result<(EngineChoice, RingMode), WorkloadError> {
         let ring = match order.ring.unwrap_or(self.workload.ring) {
             RingMode::Auto => RingMode::Interrupt,

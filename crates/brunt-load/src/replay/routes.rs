@@ -18,8 +18,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Creates the routes in the settings for these targets. If `targets` is empty, all named devices go to the only
-    /// target.
+    /// Creates the routes in the settings for these targets. If `targets` is empty, all named devices go to one target.
     pub(super) fn new(settings: &ReplaySettings, targets: &[String]) -> Routes {
         let place = |target: &String| match targets.iter().position(|known| known == target) {
             Some(at) => Some(at as u16),

@@ -18,8 +18,7 @@ const ADDRESS_MAX: u64 = 1 << 62;
 /// A request of the trace to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selected {
-    /// Time since the start of the replayed part, in nanoseconds of the trace; never before that of the previous
-    /// request.
+    /// Time since the start of the replayed part, in nanoseconds of the trace; never less than the previous one.
     pub(super) time_ns: u64,
     /// Response time, if known from the trace.
     pub(super) response_ns: Option<u64>,

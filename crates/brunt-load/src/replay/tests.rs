@@ -332,8 +332,7 @@ fn dependencies_are_kept() {
     }
 }
 
-/// Without response times, a request keeps its distance from the previous one, and waits for one that it overlaps or
-/// continues.
+/// Without response times, a request keeps its distance from the last one, and waits for one it overlaps or continues.
 #[test]
 fn dependencies_without_response_times_are_those_of_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -614,8 +613,7 @@ impl Backend for SlowBackend {
 }
 
 /// A device that falls behind the trace gets everything that was due before the end, with any number of workers.
-/// Requests that are not sent before the end of the drain are counted as skipped, and every request is either sent or
-/// counted.
+/// Requests that are not sent before the end of the drain are counted as skipped: each is either sent or counted.
 #[test]
 fn what_was_due_before_the_end_is_sent_or_counted() {
     let folder = tempfile::tempdir().unwrap();

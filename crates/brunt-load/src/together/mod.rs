@@ -245,7 +245,7 @@ impl Load for TogetherLoad {
             kinds,
             workers: infos().map(|info| info.workers).sum(),
             queue_depth: infos().map(|info| info.queue_depth).max().unwrap_or(1),
-            // With one closed loop among the jobs, the total rate is open-ended.
+            // A closed loop has no fixed rate, so the jobs together have none either.
             pace: rate
                 .sum::<Option<f64>>()
                 .map_or(Pace::Closed, |rate| Pace::Open { rate }),

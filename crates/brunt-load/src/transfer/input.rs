@@ -2,7 +2,6 @@
 //! pipe nor the checksum delays requests or the handling of Ctrl-C.
 //!
 //! The rule: the checksum covers the input's bytes for this range, without the padding of the last block.
-//! block.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
@@ -149,8 +148,7 @@ impl Input {
         let _ = self.used.send(block.bytes);
     }
 
-    /// Returns the results after all requests are done; they are incomplete if `goes_on` stops the wait for the input's
-    /// end.
+    /// Returns the results after all requests are done; incomplete if `goes_on` stops the wait for the input's end.
     ///
     /// # Errors
     /// The input could not be read.

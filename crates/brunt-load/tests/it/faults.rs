@@ -1,5 +1,4 @@
-//! Tests of verification itself: a load has to detect a device that corrupts data, and must not suspect one that
-//! doesn't.
+//! Tests of verification itself: a load has to detect a device that corrupts data, and must not suspect a good one.
 
 use std::sync::atomic::AtomicBool;
 

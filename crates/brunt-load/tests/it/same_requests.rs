@@ -53,8 +53,7 @@ fn run(text: &str, url: &str, seed: u64) -> Keep {
     keep
 }
 
-/// Returns a digest of all workers' requests in sequence order, including due times if these are determined by the
-/// workload.
+/// Returns a digest of all workers' requests in sequence order, with due times if the workload determines them.
 fn digest(text: &str, seed: u64, timed: bool) -> String {
     let keep = run(
         &format!("{text}\nrecord_requests = true\ninterval = \"0\""),

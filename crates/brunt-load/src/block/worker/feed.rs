@@ -38,7 +38,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     }
 
     /// Writes the next request into `place` if it is due by now, and returns its due time.
-    #[inline(always)] // once a request
+    #[inline(always)] // once per request
     pub(super) fn due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         if now < self.ask_at {
             return None;

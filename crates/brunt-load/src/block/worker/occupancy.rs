@@ -9,8 +9,7 @@
 //! time at the device = service times + ages at the end - ages at the begin
 //! ```
 //!
-//! Only attempts that are not part of any service time are added one by one: failed attempts and requests of the
-//! ramp-up.
+//! Only attempts that are not part of any service time are added one by one: failed ones, and those of the ramp-up.
 
 use std::collections::VecDeque;
 

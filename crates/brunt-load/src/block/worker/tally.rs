@@ -23,8 +23,7 @@ use crate::record::{Recorder, kind_of};
 
 /// Capacity of the log before it is passed to the recorder.
 const LOG_REQUESTS: usize = 4096;
-/// Maximum age of a request in the log before it is passed to the recorder: a run that is killed loses what is in the
-/// log.
+/// Maximum age of a request in the log before it is passed to the recorder: a run that is killed loses its log.
 const LOG_AGE_MAX: Duration = Duration::from_millis(250);
 /// The operations of devices.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
@@ -225,8 +224,7 @@ impl Tally {
             .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// Keeps the first error: the device's, or else how the data differs. Counts the errors of recorded requests by
-    /// cause.
+    /// Keeps the first error: the device's, or else how the data differs. Counts errors of recorded requests by cause.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,
@@ -353,8 +351,7 @@ impl Tally {
         }
     }
 
-    /// Records how long requests have waited that this worker will count as hanging or skipped, in a run that ends at
-    /// `end`.
+    /// Records how long requests have waited that will count as hanging or skipped, in a run that ends at `end`.
     pub(super) fn gives_up(&mut self, in_flight: &InFlight<'_>, end: Nanos) {
         in_flight.waiting(end, &mut self.current.waiting);
     }

@@ -64,7 +64,7 @@ fn row(ms: u64) -> ReplayRow {
 }
 
 /// Replays 100 requests in 100 ms, of which the reader has ten in time, and five that are due much later. The rest
-/// arrives `late` milliseconds after the end. Returns the outcome.
+/// arrives `late` milliseconds after the end. Returns the outcome, the number of requests sent, and those not sent.
 fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRequests) {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
