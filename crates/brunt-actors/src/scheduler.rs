@@ -67,7 +67,7 @@ pub(crate) struct Scheduler {
     hot_since: Nanos,
     /// The home last stolen from, and its beat at that time.
     robbed: Option<(usize, u64)>,
-    /// The time of the own home's next timer.
+    /// The time of its own home's next timer.
     due: Nanos,
 }
 
@@ -193,7 +193,7 @@ impl Scheduler {
     }
 
     /// Hands over what the batch sent, puts its actors back, and takes the next batch of at most
-    /// `count` actors from the own home.
+    /// `count` actors from its own home.
     pub fn settle(&mut self, count: usize) {
         let system = self.outbox.system.clone();
         for home in 0..self.outbox.homes.len() {
@@ -287,7 +287,7 @@ impl Scheduler {
         yields
     }
 
-    /// Spins briefly; returns true if work arrived for the own home.
+    /// Spins briefly; returns true if work arrived for its own home.
     fn look_out(&self) -> bool {
         let home = &self.outbox.system.homes[self.index];
         for _ in 0..LOOKS_A_ROUND {

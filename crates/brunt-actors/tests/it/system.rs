@@ -97,7 +97,7 @@ fn nothing_is_lost_or_overtaken() {
     }
 }
 
-/// Sets a timer for each message, so that pending timers limit it and a test can fill its inbox.
+/// Sets a timer for each message.
 struct Slow {
     delay: Duration,
 }

@@ -53,7 +53,7 @@ impl Moment {
     }
 }
 
-/// A moment: its index, and its begin and end relative to the start of the run; initially empty.
+/// A moment: its index, and its start and end relative to the run's start; initially empty.
 #[derive(Clone, Copy, Debug, Default)]
 struct MomentAt {
     place: usize,

@@ -98,7 +98,7 @@ pub(super) struct Occupancy {
 
 impl Occupancy {
     /// Adds an attempt from `sent` until `now` that is not part of any service time. For a recorded request, its age at
-    /// the begin of the interval is in `before`; for others, only the part since the interval's `start` counts.
+    /// the start of the interval is in `before`; for others, only the part since the interval's `start` counts.
     /// Measuring ends at `end`.
     pub(super) fn attempt(
         &mut self,

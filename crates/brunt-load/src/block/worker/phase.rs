@@ -56,7 +56,7 @@ impl RunPhase {
         }
     }
 
-    /// Starts the run; returns true if the begin of measuring is already known.
+    /// Starts the run; returns true if the start of measuring is already known.
     pub(super) fn begin(&mut self, start: Nanos) -> bool {
         self.start = start;
         self.measure_start = start.after(self.ramp_time);
@@ -72,7 +72,7 @@ impl RunPhase {
         self.end = self.time.map_or(Nanos::MAX, |time| start.after(time));
     }
 
-    /// Returns `Some` if this request ends the ramp-up by count and by time; the value is true if that moved the begin
+    /// Returns `Some` if this request ends the ramp-up by count and by time; the value is true if that moved the start
     /// of measuring.
     #[cold]
     pub(super) fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> Option<bool> {

@@ -228,7 +228,7 @@ fn stall_shows_in_the_open_loop_only() {
     assert!(closed.figures.response().percentile(99.9).unwrap() < Nanos(101_000));
 }
 
-/// A worker's begin is its actual start time, even if the first request of its open loop is later or missing.
+/// A worker's recorded start is the actual one, even if the first request of its open loop is later or missing.
 #[test]
 fn a_worker_begins_at_its_start() {
     let began = |arrival, seconds| {
