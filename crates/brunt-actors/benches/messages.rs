@@ -1,4 +1,4 @@
-//! How many messages a second do actors exchange? `cargo bench -p brunt-actors`, or with
+//! How many messages per second do actors exchange? Run with `cargo bench -p brunt-actors`, or with
 //! peers in Go and Erlang: `brunt-bench actors`.
 
 use brunt_actors::Placement;

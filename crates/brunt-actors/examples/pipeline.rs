@@ -1,6 +1,6 @@
-//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser splits
-//! the batches by connection, one worker for each share of the connections, a writer at the end
-//! that gives the buffers back. A batch owns its buffer; nothing is copied on the way.
+//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser splits the
+//! batches by connection, workers each handle a share of the connections, and a writer collects the
+//! results. A batch owns its buffer, so nothing is copied on the way.
 //!
 //! `cargo run --release -p brunt-actors --example pipeline`
 
@@ -15,8 +15,8 @@ const PACKET_BYTES: usize = 1024;
 const BATCHES: u64 = 20_000;
 const WORKERS: usize = 4;
 
-/// A buffer of packets, and where it goes back to when it is dropped: at the end of the
-/// pipeline, or anywhere on the way when something fails.
+/// A buffer of packets, and the pool that it returns to when dropped: at the end of the pipeline,
+/// or earlier if something fails.
 struct Batch {
     bytes: Vec<u8>,
     pool: SyncSender<Vec<u8>>,
@@ -24,7 +24,7 @@ struct Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // The pool holds all buffers there are; it is only gone when the program ends.
+        // The pool has room for all buffers; it is only gone when the program ends.
         match self.pool.try_send(std::mem::take(&mut self.bytes)) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => unreachable!("more buffers came back than were made"),
@@ -42,12 +42,12 @@ impl Actor for Parser {
 
     fn handle(&mut self, batch: Batch, context: &mut Context<'_, Batch>) {
         let connection = usize::from(batch.bytes[0]);
-        // When the worker is behind, this waits with us, and so does the source in the end.
+        // If the worker is behind, the batch waits here; in the end, so does the source.
         context.send(&self.workers[connection % WORKERS], batch);
     }
 }
 
-/// Sums packets up, as a stand-in for parsing.
+/// Sums up packets, as a stand-in for parsing.
 struct Worker {
     writer: Address<u64>,
 }
@@ -86,7 +86,7 @@ impl Actor for Writer {
 
 fn main() {
     let system = Builder::default().start();
-    // Sinks before sources, so that a drain goes down the pipeline.
+    // Spawn sinks before sources, so that a drain goes down the pipeline.
     let writer = system.spawn(Writer::default(), ActorOptions::named("writer"));
     let workers = (0..WORKERS)
         .map(|index| {

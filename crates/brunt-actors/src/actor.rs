@@ -14,26 +14,26 @@ use crate::spawn::spawn;
 use crate::stats::ActorId;
 use crate::timers::{TimerId, TimerQueue};
 
-/// An actor. It owns its state, runs on one thread at a time, and handles each message to its
-/// end before the next.
+/// An actor owns its state, runs on one thread at a time, and finishes handling each message before
+/// it starts the next.
 pub trait Actor: Sized + Send + 'static {
-    /// What it takes. Ownership moves with the message: a batch of buffers changes hands
-    /// without a copy.
+    /// The type of message it handles. Ownership moves with the message: a batch of buffers changes
+    /// hands without a copy.
     type Message: Send + 'static;
 
-    /// Handles one message. Must not block: the actors behind it on this scheduler wait.
-    /// A panic ends this actor, and no other.
+    /// Handles one message. Must not block, because other actors on this scheduler would wait. A
+    /// panic ends only this actor.
     fn handle(&mut self, message: Self::Message, context: &mut Context<'_, Self::Message>);
 
     /// Runs before the first message.
     fn start(&mut self, _context: &mut Context<'_, Self::Message>) {}
 
-    /// Runs after the last message when the system drains: pass on what is held back, close
-    /// what is open. What it sends is still handled by the actors spawned before it.
+    /// Runs after the last message when the system drains: flush pending data and close open
+    /// resources. Messages sent here are still handled by the actors spawned before this one.
     fn finish(&mut self, _context: &mut Context<'_, Self::Message>) {}
 }
 
-/// How to spawn an actor.
+/// Options for spawning an actor.
 #[derive(Clone, Debug)]
 pub struct ActorOptions {
     pub(crate) name: Option<Box<str>>,
@@ -47,7 +47,7 @@ pub(crate) enum Near {
     Other(ActorId),
 }
 
-/// An inbox's capacity when nothing else is said, in messages.
+/// Default capacity of an inbox, in messages.
 pub const CAPACITY_DEFAULT: u32 = 1024;
 
 impl Default for ActorOptions {
@@ -61,7 +61,7 @@ impl Default for ActorOptions {
 }
 
 impl ActorOptions {
-    /// A name for reports.
+    /// Sets a name for reports.
     pub fn named(name: impl Into<Box<str>>) -> Self {
         ActorOptions {
             name: Some(name.into()),
@@ -69,8 +69,8 @@ impl ActorOptions {
         }
     }
 
-    /// Most messages its inbox holds. Raised to `4 * (schedulers + 1)` when below: each
-    /// scheduler and the outside need room for what is under way.
+    /// Sets the capacity of the inbox in messages. Raised to `4 * (schedulers + 1)` if lower: each
+    /// scheduler and the outside need room for messages in transit.
     pub fn capacity(self, messages: u32) -> Self {
         ActorOptions {
             capacity: messages,
@@ -78,7 +78,7 @@ impl ActorOptions {
         }
     }
 
-    /// Make scheduler `index`, modulo their number, its home.
+    /// Makes scheduler `index`, modulo their number, its home.
     pub fn on_scheduler(self, index: usize) -> Self {
         ActorOptions {
             home: Some(Near::Scheduler(index)),
@@ -86,7 +86,7 @@ impl ActorOptions {
         }
     }
 
-    /// Give it the home of another actor that it talks with a lot.
+    /// Gives it the same home as another actor with which it exchanges many messages.
     pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
         ActorOptions {
             home: Some(Near::Other(other.id())),
@@ -95,7 +95,7 @@ impl ActorOptions {
     }
 }
 
-/// What an actor can do while it handles a message of its type `M`.
+/// What an actor can do while it handles a message of type `M`.
 pub struct Context<'a, M> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) shared: &'a Arc<SharedInbox>,
@@ -106,9 +106,9 @@ pub struct Context<'a, M> {
 }
 
 impl<M: Send + 'static> Context<'_, M> {
-    /// Sends. When the inbox is full, the message waits with this actor, in order, and this
-    /// actor handles no further message until it is gone: its own inbox fills, and its
-    /// senders are held back in turn. When the receiver has ended, the message is dropped and
+    /// Sends a message. If the inbox is full, the message waits with this actor, in order, and this
+    /// actor handles no further messages until it has been sent. Its own inbox then fills, which
+    /// holds back its senders in turn. If the receiver has ended, the message is dropped and
     /// counted as undelivered.
     #[inline]
     pub fn send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
@@ -123,15 +123,15 @@ impl<M: Send + 'static> Context<'_, M> {
         }
     }
 
-    /// Sends only when there is room now, and gives the message back otherwise: for a source
-    /// that would rather drop and count than wait.
+    /// Sends a message only if there is room now, and returns it otherwise. For a source that would
+    /// rather drop and count than wait.
     #[inline]
     pub fn try_send<T: Send + 'static>(
         &mut self,
         to: &Address<T>,
         message: T,
     ) -> Result<(), Refused<T>> {
-        // Behind a message that waits, this one would overtake it.
+        // Must not overtake a message that is already waiting.
         if !self.stash.is_empty() {
             return Err(Refused::Full(message));
         }
@@ -146,18 +146,18 @@ impl<M: Send + 'static> Context<'_, M> {
         }));
     }
 
-    /// The actor's own address.
+    /// Returns the actor's own address.
     pub fn this(&self) -> Address<M> {
         Address::new(self.shared.clone(), self.kind)
     }
 
-    /// The time at which this round of the scheduler began; by the system's clock.
+    /// Returns the time at which this round of the scheduler began, by the system's clock.
     pub fn now(&self) -> Nanos {
         self.outbox.now
     }
 
-    /// Hands `message` to this actor itself, not before `delay` is over. Refused when as many
-    /// timers are pending as the inbox holds messages.
+    /// Delivers `message` to this actor after at least `delay`. Refused if as many timers are
+    /// pending as the inbox holds messages.
     pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, Refused<M>> {
         if self.timers.len() >= self.shared.capacity as usize {
             return Err(Refused::Full(message));
@@ -165,12 +165,12 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(self.timers.push(self.outbox.now.after(delay), message))
     }
 
-    /// Takes a timer back. `None` when it has fired.
+    /// Cancels a timer and returns its message; `None` if it has fired.
     pub fn cancel(&mut self, timer: TimerId) -> Option<M> {
         self.timers.remove(timer)
     }
 
-    /// Starts another actor; near this one unless the options say otherwise.
+    /// Spawns another actor, at the same home unless the options name one.
     pub fn spawn<P: Actor>(&mut self, actor: P, options: ActorOptions) -> Address<P::Message> {
         let near = Near::Scheduler(usize::from(self.outbox.home));
         let options = ActorOptions {
@@ -180,7 +180,7 @@ impl<M: Send + 'static> Context<'_, M> {
         spawn(&self.outbox.system, actor, options)
     }
 
-    /// Ends this actor after this message. What is in its inbox then counts as undelivered.
+    /// Ends this actor after this message. Messages left in its inbox count as undelivered.
     pub fn stop(&mut self) {
         *self.stopping = true;
     }

@@ -1,8 +1,8 @@
-//! Where a message goes. An [`Address`] is a handle that anyone may clone, keep and send in a
-//! message; it carries the type of message its actor takes, so a wrong one does not compile.
+//! An [`Address`] is a handle to an actor that anyone may clone, keep and send in a message. It
+//! carries the actor's message type, so sending the wrong type does not compile.
 //!
-//! Made when an actor is spawned. The rule: a message that is taken is handled or counted as undelivered;
-//! one that is not taken comes back.
+//! Spawning an actor returns its address. The rule: an accepted message is handled or counted as
+//! undelivered; a refused one is returned to the sender.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,23 +16,23 @@ use crate::stats::ActorId;
 use crate::sync::{Ordering, lock};
 use crate::wait::Gate as WaitGate;
 
-/// Why a message was not taken. It comes back.
+/// Why a message was refused. Each variant returns the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused<M> {
-    /// The inbox has no room now.
+    /// The inbox has no room at the moment.
     #[error("the inbox is full")]
     Full(M),
-    /// The actor has ended, or the system takes nothing from outside any more.
+    /// The actor has ended, or the system no longer accepts messages from outside.
     #[error("the actor has ended")]
     Closed(M),
-    /// A blocking send was called on a scheduler's own thread, which has to stay free to make
-    /// room. Use [`Context::send`](crate::Context::send) there.
+    /// A blocking send was called on a scheduler's own thread, which has to stay free to make room.
+    /// Use [`Context::send`](crate::Context::send) there.
     #[error("a blocking send inside an actor would stop its scheduler")]
     InsideActor(M),
 }
 
 impl<M> Refused<M> {
-    /// The message.
+    /// Returns the message.
     pub fn into_message(self) -> M {
         match self {
             Refused::Full(message) | Refused::Closed(message) | Refused::InsideActor(message) => {
@@ -52,7 +52,7 @@ impl<M> fmt::Debug for Refused<M> {
     }
 }
 
-/// What senders know of an actor: its inbox, and the system that it lives in.
+/// The part of an actor shared with its senders: its inbox, and the system it belongs to.
 pub(crate) struct SharedInbox {
     pub inbox: Inbox,
     pub system: Arc<Inner>,
@@ -69,7 +69,7 @@ impl Deref for SharedInbox {
 
 /// A handle to an actor that takes messages of type `M`.
 pub struct Address<M> {
-    // What a send needs, beside the gate, without following the pointer.
+    // All that a send needs besides the gate, copied here to avoid following the pointer.
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) table_index: u32,
@@ -110,22 +110,22 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// The actor's id.
+    /// Returns the actor's id.
     pub fn id(&self) -> ActorId {
         self.shared.id
     }
 
-    /// The actor's name.
+    /// Returns the actor's name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// True when the actor has ended.
+    /// Returns true if the actor has ended.
     pub fn is_closed(&self) -> bool {
         self.shared.gate() == CLOSED
     }
 
-    /// Sends from outside an actor; never waits.
+    /// Sends from outside an actor, without waiting.
     pub fn try_send(&self, message: M) -> Result<(), Refused<M>> {
         let system = &self.shared.system;
         if system.refuses_outside() {
@@ -138,7 +138,7 @@ impl<M: Send + 'static> Address<M> {
         }
         let home = &system.homes[usize::from(self.home)];
         let mut inbound = lock(&home.inbound);
-        // Relaxed: both are only touched under this lock.
+        // Relaxed: both counters are only accessed under this lock.
         let under_way = if home.admitted.0.load(Ordering::Acquire)
             >= self.shared.outside_ticket.load(Ordering::Relaxed)
         {
@@ -165,9 +165,9 @@ impl<M: Send + 'static> Address<M> {
         Ok(())
     }
 
-    /// Sends from outside an actor, and waits while the inbox is full. A thread that reads a
-    /// file is held back this way; one that must not lose packets uses [`Address::try_send`]
-    /// and counts what it drops.
+    /// Sends from outside an actor and waits while the inbox is full. Use it for backpressure, such
+    /// as on a thread that reads a file. A thread that must not stall, such as one that reads
+    /// packets, uses [`Address::try_send`] and counts what it drops.
     pub fn send(&self, message: M) -> Result<(), Refused<M>> {
         if crate::sync::on_scheduler() {
             return Err(Refused::InsideActor(message));
@@ -178,8 +178,8 @@ impl<M: Send + 'static> Address<M> {
                 Err(Refused::Full(message)) if self.shared.system.threaded => message,
                 result => return result,
             };
-            // The gate tells when there is room; a full window opens when the home's scheduler
-            // has taken in what is under way, which is soon.
+            // The gate wakes us when there is room. A full window reopens when the home's scheduler
+            // has taken in the messages in transit, which happens soon.
             let gate = Arc::new(WaitGate::default());
             let system = &self.shared.system;
             let waits = {

@@ -7,46 +7,46 @@ use std::time::{Duration, Instant};
 
 use crate::{Actor, ActorOptions, Address, Builder, Context, Placement, Shutdown, Snapshot};
 
-/// Actors of the ring.
+/// Number of actors in the ring.
 pub const RING_ACTORS: usize = 1000;
-/// Messages that go round it at once.
+/// Number of messages that circulate in it at once.
 pub const RING_IN_FLIGHT: usize = 100;
-/// Actors of all-to-all; each starts with one message.
+/// Number of actors in all-to-all; each starts with one message.
 pub const MESH_ACTORS: usize = 100;
 
-/// Which benchmark.
+/// The message pattern to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchPattern {
     /// Each actor passes a message to the next.
     Ring,
-    /// The ring with neighbours at different schedulers: every message crosses. Not in the
+    /// The ring with neighbours on different schedulers, so every message crosses. Not in the
     /// paper; the worst case for our choice of homes.
     RingAcross,
     /// Each actor passes a message to a random one.
     AllToAll,
 }
 
-/// What to measure.
+/// Parameters of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchConfig {
-    /// Which benchmark.
+    /// The message pattern.
     pub pattern: BenchPattern,
     /// Number of schedulers.
     pub schedulers: usize,
-    /// Where they run.
+    /// Where schedulers run.
     pub placement: Placement,
-    /// Messages in all.
+    /// Total number of messages.
     pub messages: u64,
 }
 
-/// What was measured.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub struct BenchOutcome {
     /// Messages handled.
     pub messages: u64,
-    /// From the first send to the last message handled; start-up and end are not in it.
+    /// Time from the first send to the last message handled, without start-up and shutdown.
     pub elapsed: Duration,
-    /// The system at the end.
+    /// The final state of the system.
     pub snapshot: Snapshot,
 }
 
@@ -58,9 +58,9 @@ impl BenchOutcome {
 }
 
 enum Hop {
-    /// Who comes next, or who there is.
+    /// The receiver's peers: the next actor, or all actors.
     Peers(Box<Arc<[Address<Hop>]>>),
-    /// How many hops the message has left.
+    /// Number of hops that the message has left.
     Left(u64),
 }
 
@@ -77,7 +77,7 @@ impl Actor for Link {
     fn handle(&mut self, message: Hop, context: &mut Context<'_, Hop>) {
         match message {
             Hop::Left(0) => {
-                // The receiver lives until all have come.
+                // The receiver lives until all messages have arrived.
                 let _ = self.done.send(());
             }
             Hop::Left(left) => {

@@ -1,6 +1,6 @@
-//! An actor with its inbox and its timers: what a slot's box holds.
+//! An actor with its inbox and its timers: the content of a slot's box.
 //!
-//! Run by a scheduler through [`Runnable`]. The rule: an actor that has a send waiting handles no message.
+//! Run by a scheduler through [`Runnable`]. The rule: while a send waits, no message is handled.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ use crate::timers::TimerQueue;
 enum ActorPhase {
     New,
     Running,
-    /// To finish once its inbox is empty.
+    /// Finishes once its inbox is empty.
     Finishing,
-    /// Ends when its waiting sends are gone.
+    /// Ends once its waiting sends are done.
     Stopping,
 }
 
@@ -48,12 +48,12 @@ impl<P: Actor> ActorCell<P> {
         }
     }
 
-    /// An actor that has begun, with nothing special to look at.
+    /// Returns true for a started actor without waiting sends or timers.
     fn is_plain(&self) -> bool {
         self.phase == ActorPhase::Running && self.stash.is_empty() && self.timers.is_empty()
     }
 
-    /// Handles messages; returns how many, and whether the actor wants to stop.
+    /// Handles messages; returns their number and whether the actor wants to stop.
     #[inline]
     fn run_messages(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
         let mut stopping = false;
@@ -79,7 +79,7 @@ impl<P: Actor> ActorCell<P> {
         (handled, stopping)
     }
 
-    /// As `run_messages`, for an actor that begins, ends, has a send that waits, or timers.
+    /// Like `run_messages`, for an actor that starts, ends, or has waiting sends or timers.
     #[cold]
     fn run_special(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
         if !self.stash.is_empty() {

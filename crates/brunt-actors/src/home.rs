@@ -1,8 +1,8 @@
 //! The actors of one scheduler: their slots, the run queue and the timers, under one lock.
 //!
-//! The lock is taken once a round, by the home's own scheduler and now and then by one that
-//! steals: never while an actor runs. That is why an idle scheduler can take over from one that
-//! the kernel has put aside. An actor keeps its home for life; who steals it brings it back.
+//! The lock is taken once per round by the home's own scheduler, and occasionally by another that
+//! steals, but never while an actor runs. An idle scheduler can therefore take over from one that
+//! the kernel has preempted. An actor keeps its home for life; after a theft it is brought back.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -25,15 +25,15 @@ use crate::wait::Parking;
 pub(crate) struct Home {
     pub state: Padded<Mutex<HomeState>>,
     pub inbound: Padded<Mutex<Inbound<HomeState>>>,
-    /// Rung under `inbound`.
+    /// Notified under the `inbound` lock.
     pub bell: Condvar,
     /// Number of the last take whose messages are in their inboxes.
     pub admitted: Padded<AtomicU64>,
-    /// Hint for others: what waits in `inbound`, and in the run queue.
+    /// Hints for other schedulers: messages waiting in `inbound`, and actors in the run queue.
     pub waiting: Padded<AtomicUsize>,
     pub runnable: Padded<AtomicUsize>,
-    /// Counts its own scheduler's rounds: one that stands still is held up, by the kernel or by a
-    /// long handler.
+    /// Counts the rounds of the home's own scheduler. If it doesn't change, the scheduler is held
+    /// up by the kernel or by a long handler.
     pub beat: Padded<AtomicU64>,
     /// Its scheduler sleeps, or is about to.
     pub asleep: Padded<AtomicBool>,
@@ -53,7 +53,8 @@ impl Home {
         }
     }
 
-    /// Publishes what waits and wakes the scheduler if it sleeps. Called with the inbound's lock.
+    /// Publishes the number of waiting entries and wakes the scheduler if it sleeps. Called with
+    /// the inbound lock held.
     #[inline]
     pub fn ring(&self, inbound: &mut Inbound<HomeState>) {
         self.waiting.store(
@@ -66,7 +67,8 @@ impl Home {
         }
     }
 
-    /// Wakes the scheduler though nothing waits here: there is work elsewhere, or an end.
+    /// Wakes the scheduler although nothing waits here, because there is work elsewhere or the
+    /// system stops.
     pub fn poke(&self) {
         let mut inbound = lock(&self.inbound);
         inbound.poked = true;
@@ -80,13 +82,13 @@ enum SlotState {
     Idle,
     /// In the run queue.
     Queued,
-    /// With a scheduler, running or about to.
+    /// Held by a scheduler, running or about to.
     Out,
-    /// Waiting for another inbox.
+    /// Waiting for room in another inbox.
     Parked,
 }
 
-/// One actor at home. A cache line, so that taking a message in costs one miss here and one in
+/// One actor at home. Sized to a cache line, so taking in a message costs one miss here and one in
 /// the actor's box.
 #[repr(align(64))]
 struct Slot {
@@ -97,9 +99,9 @@ struct Slot {
     generation: u32,
     /// Half the capacity: the gate closes here. A copy, because `shared` is on another cache line.
     shut_at: u32,
-    /// What this home last made of the gate.
+    /// True if this home last closed the gate.
     shut: bool,
-    /// Messages in the inbox; while the actor is out, as many as there were when it went.
+    /// Messages in the inbox; while the actor is out, the number when it left.
     queued: u32,
     queued_max: u32,
     state: SlotState,
@@ -108,11 +110,11 @@ struct Slot {
 
 const _: () = assert!(size_of::<Option<Slot>>() == 64);
 
-/// What most slots never have.
+/// State that most slots never need.
 struct Rare {
-    /// When the soonest entry of `timers` for it is due.
+    /// The time of the slot's soonest entry in `timers`.
     armed: Nanos,
-    /// A `VecDeque` of messages that came while the actor was out, and their number.
+    /// A `VecDeque` of messages that arrived while the actor was out; `late_count` is their number.
     late: Option<Box<dyn Any + Send>>,
     late_count: u32,
     parks: u64,
@@ -129,12 +131,12 @@ impl Default for Rare {
     }
 }
 
-/// An actor out of its slot.
+/// An actor taken out of its slot.
 pub(crate) struct Taken {
     pub slot: u32,
     pub actor: Box<dyn Runnable>,
     pub outcome: TurnOutcome,
-    /// What it panicked with.
+    /// The panic payload, if it panicked.
     pub panic: Option<Box<Box<dyn Any + Send>>>,
 }
 
@@ -145,20 +147,20 @@ pub(crate) struct HomeState {
     /// Generation for the next actor in a slot; survives the actor.
     generations: Vec<u32>,
     run_queue: VecDeque<u32>,
-    /// Actors that a message has just woken: they go first, while the message is in the cache.
+    /// Actors just woken by a message. They run first, while the message is in the cache.
     hot: Vec<u32>,
     timers: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
-    /// Buffers that change places with the inbound's.
+    /// Buffers swapped with the inbound queue's.
     taken_lanes: Lanes<HomeState>,
     taken_signals: Vec<(u32, u32, Signal)>,
     out: usize,
     pub counters: HomeCounters,
-    /// Ended actors and undelivered messages, to be dropped when the lock is not held.
+    /// Ended actors and undelivered messages, to be dropped without holding the lock.
     ended: Vec<Box<dyn Send>>,
 }
 
 impl Accept for HomeState {
-    /// Puts a message into its inbox. A message to an actor that has ended is undelivered.
+    /// Puts a message into its receiver's inbox; if the receiver has ended, counts it as undelivered.
     #[inline]
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>) {
         let LaneMessage {
@@ -196,7 +198,7 @@ impl Accept for HomeState {
                 slot.queued + rare.late_count
             }
         };
-        // Twice the capacity is what breaking circles may come to.
+        // Breaking cycles may fill an inbox to twice its capacity.
         debug_assert!(queued <= 4 * slot.shut_at + 4, "an inbox has bounds");
         if queued > slot.queued_max {
             slot.queued_max = queued;
@@ -213,7 +215,7 @@ impl Accept for HomeState {
 }
 
 impl HomeState {
-    /// Makes room for an actor and returns its slot and generation.
+    /// Reserves a slot for an actor and returns its index and generation.
     pub fn reserve(&mut self) -> (u32, u32) {
         if let Some(slot) = self.free.pop() {
             return (slot, self.generations[slot as usize]);
@@ -242,7 +244,7 @@ impl HomeState {
         self.run_queue.push_back(slot);
     }
 
-    /// Takes in what is under way to this home, and due timers.
+    /// Takes in messages and signals in transit to this home, and due timers.
     pub fn take_in(&mut self, home: &Home, now: Nanos) {
         if home.waiting.load(Ordering::Acquire) > 0 {
             let mut inbound = lock(&home.inbound);
@@ -309,17 +311,17 @@ impl HomeState {
         self.run_queue.len() + self.hot.len()
     }
 
-    /// Ends the advantage of the actors woken last: from here on everyone has a turn.
+    /// Ends the priority of recently woken actors by moving them to the run queue.
     pub fn cool(&mut self) {
         self.run_queue.extend(self.hot.drain(..));
     }
 
-    /// When the soonest timer here is due.
+    /// Returns the time of the soonest timer here.
     pub fn due(&self) -> Nanos {
         self.timers.peek().map_or(Nanos::MAX, |soonest| soonest.0.0)
     }
 
-    /// Hands out `count` runnable actors, or as many as there are.
+    /// Hands out up to `count` runnable actors.
     pub fn take(&mut self, count: usize, batch: &mut Vec<Taken>) {
         let hot = count.min(self.hot.len());
         let queued = (count - hot).min(self.run_queue.len());
@@ -346,7 +348,7 @@ impl HomeState {
         self.out += hot + queued;
     }
 
-    /// Takes an actor that ran back, and decides what it does next.
+    /// Puts back an actor that ran, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
         let Taken {
             slot: number,
@@ -427,7 +429,7 @@ impl HomeState {
         self.end(number, system, failure);
     }
 
-    /// Ends an actor that is at home.
+    /// Ends an actor that is in its slot.
     fn end(&mut self, number: u32, system: &Inner, failure: Option<(ActorFailureKind, String)>) {
         let slot = self.slots[number as usize]
             .take()
@@ -450,17 +452,18 @@ impl HomeState {
         }
     }
 
-    /// What has ended: drop it without the lock, its destructors are not ours.
+    /// Returns ended actors and undelivered messages. Drop them without holding the lock: their
+    /// destructors are foreign code.
     pub fn ended(&mut self) -> Vec<Box<dyn Send>> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Nothing runs, is about to, or waits. Timers do not count.
+    /// Returns true if nothing runs, is runnable or is in transit. Timers do not count.
     pub fn is_quiet(&self, inbound: &Inbound<HomeState>) -> bool {
         self.out == 0 && self.runnable() == 0 && inbound.is_empty()
     }
 
-    /// The living actor spawned last (by its serial number), for an orderly end.
+    /// Returns the most recently spawned living actor (by serial number), for an orderly shutdown.
     pub fn youngest(&self) -> Option<(u64, u32, u32)> {
         self.slots
             .iter()
@@ -469,7 +472,7 @@ impl HomeState {
             .max()
     }
 
-    /// Ends everything and empties all queues.
+    /// Ends all actors and empties all queues.
     pub fn clear(&mut self, home: &Home, system: &Inner) {
         self.take_in(home, Nanos(0));
         for number in 0..self.slots.len() as u32 {

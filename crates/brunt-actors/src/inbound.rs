@@ -1,33 +1,32 @@
-//! What is under way to a home: one queue under one short lock, and the bell that wakes the home's
-//! scheduler.
+//! The queue of messages and signals in transit to a home, under one short lock, and the bell that
+//! wakes the home's scheduler.
 //!
-//! One queue, not one for each sender, because an actor may run on one scheduler now and on
-//! another next: what it sent first was pushed first, so it is taken in first. Whether the
-//! scheduler sleeps is a field under the same lock, so a wake-up cannot fall between its last
-//! look and its sleep.
+//! There is one queue, not one per sender, because an actor may run on different schedulers in
+//! turn: what it sent first was pushed first, so it is taken in first. Whether the scheduler sleeps
+//! is a field under the same lock, so no wake-up is lost between its last check and its sleep.
 
 use std::time::Duration;
 
 use crate::lane::{Accept, Lanes};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Word to an actor that is not a message.
+/// A notification to an actor that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// The inbox that it waited for has room, or is gone.
     Resume,
-    /// Finish: the system drains.
+    /// Finish, because the system drains.
     Finish,
 }
 
-/// What is under way to a home `H`.
+/// Messages and signals in transit to a home `H`.
 pub(crate) struct Inbound<H> {
     pub lanes: Lanes<H>,
     pub signals: Vec<(u32, u32, Signal)>,
-    /// How often it has been emptied.
+    /// Number of times it has been emptied.
     pub takes: u64,
     pub sleeping: bool,
-    /// Somebody has work to give away, or the system stops.
+    /// Another scheduler has work to share, or the system stops.
     pub poked: bool,
 }
 
@@ -44,7 +43,7 @@ impl<H> Default for Inbound<H> {
 }
 
 impl<H: Accept + 'static> Inbound<H> {
-    /// The number of the take that will hold what is pushed now.
+    /// Returns the number of the take that will include what is pushed now.
     pub fn next_take(&self) -> u64 {
         self.takes + 1
     }
@@ -54,7 +53,7 @@ impl<H: Accept + 'static> Inbound<H> {
     }
 }
 
-/// Sleeps on `inbound` until rung, or for at most `longest`.
+/// Sleeps on `inbound` until notified, or for at most `longest`.
 pub(crate) fn sleep<H: Accept + 'static>(
     inbound: &Mutex<Inbound<H>>,
     bell: &Condvar,
@@ -65,7 +64,7 @@ pub(crate) fn sleep<H: Accept + 'static>(
         guard.poked = false;
         return;
     }
-    // A scheduler that is told to stop is poked after the flag is set: see `poked` above.
+    // A stopping scheduler is poked after the stop flag is set: see `poked` above.
     guard.sleeping = true;
     while guard.sleeping {
         match longest {

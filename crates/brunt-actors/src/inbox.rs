@@ -1,7 +1,8 @@
-//! What the senders of an actor know of its inbox: whether there is room, and how much they may have under way.
+//! The shared state of an inbox that senders read: whether there is room, and how many messages
+//! they may have in transit.
 //!
-//! Read for each send, by any scheduler and from outside. The rule: this is almost never written. A counter of queued
-//! messages here would move a cache line between cores for each message.
+//! Read on each send, by any scheduler and from outside. The rule: it is almost never written. A
+//! counter of queued messages here would move a cache line between cores for each message.
 
 use std::sync::Arc;
 
@@ -15,24 +16,24 @@ pub(crate) const CLOSED: u8 = 2;
 /// The inbox of one actor, as its senders see it.
 pub(crate) struct Inbox {
     pub id: ActorId,
-    /// Counts actors in the order of their spawning.
+    /// Position of this actor in the order of spawning.
     pub serial: u64,
     pub name: Arc<str>,
-    /// Most messages it holds.
+    /// Maximum number of messages it holds.
     pub capacity: u32,
-    /// Most messages that one scheduler, or everybody outside, may have under way to it: see
-    /// [`window`].
+    /// Maximum number of messages that each scheduler, or all outside threads together, may have in
+    /// transit to it: see [`window`].
     pub window: u32,
-    /// `OPEN`, `FULL` or `CLOSED`. Set and cleared by whoever holds its home.
+    /// `OPEN`, `FULL` or `CLOSED`. Changed only under its home's lock.
     gate: AtomicU8,
-    /// Messages under way from outside, and the drain of its home's inbound that takes the last
-    /// of them in. Both change under the inbound's lock only.
+    /// Messages in transit from outside, and the home's take that will include the last of them.
+    /// Both change only under the inbound lock.
     pub outside_count: AtomicU32,
     pub outside_ticket: AtomicU64,
 }
 
 impl Inbox {
-    /// An open one; as many schedulers send to it.
+    /// Creates an open inbox that `schedulers` schedulers send to.
     pub fn new(
         id: ActorId,
         serial: u64,
@@ -54,18 +55,18 @@ impl Inbox {
 
     #[inline]
     pub fn gate(&self) -> u8 {
-        // Relaxed: a sender that reads it late is what `window` makes room for.
+        // Relaxed: `window` leaves room for senders that read it late.
         self.gate.load(Ordering::Relaxed)
     }
 
-    /// Closes the gate; senders see it at their next send.
+    /// Closes the gate; senders see this on their next send.
     #[cold]
     pub fn shut(&self) {
         assert_ne!(self.gate(), CLOSED, "an inbox that is gone does not fill");
         self.gate.store(FULL, Ordering::Relaxed);
     }
 
-    /// Opens the gate again, or closes it for good.
+    /// Reopens the gate, or closes it for good.
     pub fn set_gate(&self, gate: u8) {
         assert!(
             gate == OPEN || gate == CLOSED,
@@ -76,12 +77,12 @@ impl Inbox {
     }
 }
 
-/// How many messages to one actor may be under way in one window of one sender.
+/// Maximum number of messages that one sender may have in transit to one actor per window.
 ///
-/// An inbox closes its gate at half its capacity. A sender's window opens again when what it
-/// sent before its last flush has been taken in, so it has at most two windows under way that
-/// the gate does not count yet. With `s` schedulers and the outside that is
-/// `s * 2 * window + window <= capacity / 2` for the value below: the capacity is never passed.
+/// An inbox closes its gate at half its capacity. A sender's window reopens once everything sent
+/// before its last flush has been taken in, so at most two windows are in transit that the gate
+/// does not count yet. With `s` schedulers and the outside that is `s * 2 * window + window <=
+/// capacity / 2` for the value below, so the capacity is never exceeded.
 fn window(capacity: u32, schedulers: usize) -> u32 {
     let window = capacity / (4 * (schedulers as u32 + 1));
     assert!(window > 0, "an inbox has at least capacity_min");

@@ -1,8 +1,8 @@
-//! Messages of one type on their way from one scheduler to one home, in one buffer.
+//! Batches messages of one type from one scheduler to one home in one buffer.
 //!
-//! A message that crosses cores costs a few cache line transfers when sent alone. A lane carries
-//! a batch, so that they are shared by all messages in it. Buffers are swapped, never freed: once
-//! they have grown, sending allocates nothing.
+//! A message sent alone across cores costs a few cache line transfers. A lane carries a batch, so
+//! all its messages share that cost. Buffers are swapped, never freed: once they have grown,
+//! sending allocates nothing.
 
 use std::any::Any;
 
@@ -12,16 +12,16 @@ pub(crate) struct LaneMessage<M> {
     pub message: M,
 }
 
-/// Takes messages of any type in: the inboxes of a home.
+/// Receives messages of any type: a home, which puts them into its inboxes.
 pub(crate) trait Accept {
     /// Puts a message into its inbox.
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>);
 }
 
-/// A lane to a home `H`, whose type of message is known to its sender and its receiver only.
+/// A lane to a home `H`. Only its sender and its receiver know the type of its messages.
 pub(crate) trait AnyLane<H>: Any + Send {
     fn len(&self) -> usize;
-    /// An empty one of the same type.
+    /// Returns an empty lane of the same type.
     fn fresh(&self) -> Box<dyn AnyLane<H>>;
     /// Moves all messages to the end of `to`, a lane of the same type.
     fn append_to(&mut self, to: &mut dyn AnyLane<H>);
@@ -60,7 +60,7 @@ fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn AnyLane<H>) -> &mut Vec<L
         .0
 }
 
-/// Lanes to one home, by kind of message.
+/// Lanes to one home, indexed by message type.
 pub(crate) struct Lanes<H> {
     by_kind: Vec<Option<Box<dyn AnyLane<H>>>>,
     count: usize,
@@ -84,7 +84,7 @@ impl<H: Accept + 'static> Lanes<H> {
     #[inline]
     pub fn push<M: Send + 'static>(&mut self, kind: u16, envelope: LaneMessage<M>) {
         self.count += 1;
-        // The lane is made without the envelope, so that this stays in registers.
+        // Creating the lane doesn't involve the envelope, so the envelope stays in registers.
         let lane = match self.by_kind.get_mut(usize::from(kind)) {
             Some(Some(lane)) => lane,
             _ => self.first::<M>(usize::from(kind)),
@@ -100,7 +100,7 @@ impl<H: Accept + 'static> Lanes<H> {
         self.by_kind[kind].insert(Box::new(TypedLane::<M>(Vec::new())))
     }
 
-    /// Moves everything to the end of `to`. Empty buffers change places, full ones are copied.
+    /// Moves all messages to the end of `to`: swaps buffers where `to` is empty, copies otherwise.
     pub fn append_to(&mut self, to: &mut Lanes<H>) {
         if self.count == 0 {
             return;

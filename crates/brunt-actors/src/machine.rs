@@ -1,7 +1,7 @@
 //! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, the
 //! clock, and failures.
 //!
-//! Every address holds a reference to it. The rule: nothing in it changes per message.
+//! Every address holds a reference to it. The rule: nothing here changes per message.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -17,26 +17,26 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, drop_all, lock};
 use crate::topology::SchedulerCpus;
 use crate::wait::WaitGraph;
 
-/// What all schedulers and addresses share. Nothing in it changes for each message.
+/// State shared by all schedulers and addresses. Nothing in it changes per message.
 pub(crate) struct Inner {
     pub homes: Box<[Home]>,
     pub cpus_by_scheduler: Vec<SchedulerCpus>,
     pub graph: Mutex<WaitGraph>,
     pub clock: Clock,
-    /// Messages that an actor handles before the next one's turn.
+    /// Messages that an actor handles before it yields to the next.
     pub budget: u32,
-    /// Schedulers are threads: false in a [`Manual`] system.
+    /// True if schedulers run on threads; false in a [`Manual`] system.
     pub threaded: bool,
     pub stop: AtomicBool,
     closing: AtomicBool,
     kinds: Mutex<HashMap<TypeId, u16>>,
     failures: Mutex<(u64, Vec<ActorFailure>)>,
     pub spawned: AtomicU64,
-    /// Schedulers whose CPUs the kernel refused.
+    /// Schedulers that the kernel refused to pin to their CPUs.
     unpinned: Mutex<Vec<usize>>,
 }
 
-/// What a [`Inner`] is made of.
+/// Parameters of an [`Inner`].
 pub(crate) struct MachinePlan {
     pub schedulers: usize,
     pub cpus_by_scheduler: Vec<SchedulerCpus>,
@@ -68,12 +68,12 @@ impl Inner {
         })
     }
 
-    /// Scheduler `index` runs anywhere: the kernel refused its CPUs.
+    /// Records that the kernel refused to pin scheduler `index`, so it runs on any CPU.
     pub fn not_pinned(&self, index: usize) {
         lock(&self.unpinned).push(index);
     }
 
-    /// `to` has room, or is gone, and whoever waited for it goes on.
+    /// Resumes all senders that wait for `to`, which has room or is gone.
     pub fn release(&self, to: &Inbox, gate: u8) {
         lock(&self.graph).release(to, gate, |id| {
             let home = &self.homes[usize::from(id.home)];
@@ -143,7 +143,8 @@ impl Inner {
         snapshot
     }
 
-    /// Nothing runs and nothing is under way. Exact: all homes are held at once.
+    /// Returns true if nothing runs and nothing is in transit. Exact, because all homes are locked
+    /// at once.
     pub fn is_quiet(&self) -> bool {
         let states: Vec<_> = self.homes.iter().map(|home| lock(&home.state)).collect();
         states
@@ -152,7 +153,7 @@ impl Inner {
             .all(|(state, home)| state.is_quiet(&lock(&home.inbound)))
     }
 
-    /// Asks the living actor spawned last to finish. False when none lives.
+    /// Asks the most recently spawned living actor to finish. Returns false if there is none.
     pub fn finish_youngest(&self) -> bool {
         let youngest = self
             .homes
@@ -185,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Empties all homes; returns how many messages were left.
+    /// Empties all homes; returns the number of messages left.
     pub fn clear(&self) -> u64 {
         let mut left = 0;
         for home in &self.homes {

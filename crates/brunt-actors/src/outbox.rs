@@ -1,8 +1,8 @@
-//! What one scheduler's actors have sent and it has not yet handed over.
+//! Buffers the messages that one scheduler's actors have sent and that it has not yet handed over.
 //!
-//! Private to the scheduler's thread: a send is a push on a local buffer, with no lock and no
-//! atomic write. Everything here is handed over before an actor that sent it can run anywhere
-//! else, so messages of one sender to one receiver never overtake each other.
+//! Private to the scheduler's thread: a send is a push to a local buffer, with no lock and no
+//! atomic write. The rule: everything here is handed over before an actor that sent it can run
+//! anywhere else, so messages from one sender to one receiver never overtake each other.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::lane::{LaneMessage, Lanes};
 use crate::machine::Inner;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Messages in the current window to one actor.
+/// Number of messages sent to one actor in the current window.
 #[derive(Clone, Copy, Default)]
 struct Window {
     number: u32,
     count: u32,
 }
 
-/// What is staged for one home.
+/// Messages staged for one home.
 #[derive(Default)]
 pub(crate) struct Staged {
     pub lanes: Lanes<HomeState>,
-    /// The home's drain that takes in the last of what was flushed.
+    /// The number of the home's take that will include the last flush.
     pub ticket: u64,
-    /// Counts up each time all that was flushed before has been taken in.
+    /// Incremented each time everything flushed before has been taken in.
     window_number: u32,
 }
 
@@ -37,8 +37,8 @@ impl Staged {
         self.window_number = self.window_number.wrapping_add(1);
     }
 
-    /// Opens the window when nothing at all is under way: with nothing to hand over, nothing
-    /// else would.
+    /// Opens the window if nothing is staged or in transit: without messages to hand over, nothing
+    /// else would open it.
     #[cold]
     fn reopen(&mut self, admitted: &AtomicU64) -> bool {
         let opens = self.lanes.count() == 0 && admitted.load(Ordering::Acquire) >= self.ticket;
@@ -52,13 +52,13 @@ impl Staged {
 pub(crate) struct Outbox {
     pub system: Arc<Inner>,
     pub homes: Vec<Staged>,
-    /// By an address's `table_index`.
+    /// Indexed by an address's `table_index`.
     windows: Vec<Window>,
-    /// Time of this round.
+    /// The time of this round.
     pub now: Nanos,
     /// Messages to actors that had ended.
     pub undelivered: u64,
-    /// Where an actor spawned by the one that runs is put.
+    /// Default home of actors spawned by the running actor.
     pub home: u16,
 }
 
@@ -67,7 +67,7 @@ impl Outbox {
         let homes = system
             .homes
             .iter()
-            // Window numbers start at 1: a fresh entry of `windows` is of no window.
+            // Window numbers start at 1, so a fresh entry of `windows` belongs to no window.
             .map(|_| Staged {
                 window_number: 1,
                 ..Staged::default()
@@ -84,7 +84,7 @@ impl Outbox {
         }
     }
 
-    /// Stages a message when the gate is open and the window has room.
+    /// Stages a message if the gate is open and the window has room.
     #[inline]
     pub fn stage<M: Send + 'static>(
         &mut self,
@@ -130,7 +130,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Stages a message above the capacity, to break a circle.
+    /// Stages a message above the capacity, to break a cycle.
     pub fn stage_granted<M: Send + 'static>(
         &mut self,
         to: &Address<M>,

@@ -1,8 +1,7 @@
-//! An actor with its type erased, as homes and schedulers see it: they run it for a while and look at the
-//! result.
+//! A type-erased actor, as homes and schedulers see it: they run it and inspect the result.
 //!
-//! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule: homes and
-//! schedulers pass the box on and only look inside while they hold it.
+//! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule:
+//! homes and schedulers pass the box on and only access its content while they hold it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,15 +11,15 @@ use brunt_core::Nanos;
 use crate::address::{Address, Refused, SharedInbox};
 use crate::outbox::Outbox;
 
-/// What came of running an actor.
+/// The result of running an actor.
 #[derive(Clone, Copy)]
 pub(crate) struct TurnOutcome {
     pub handled: u32,
     /// Messages left in the inbox.
     pub left: u32,
-    /// When its next timer is due.
+    /// The time of its next timer.
     pub due: Nanos,
-    /// A send waits.
+    /// A send is waiting for room.
     pub stashed: bool,
     pub end: ActorEnd,
 }
@@ -34,7 +33,8 @@ pub(crate) enum ActorEnd {
 }
 
 impl Default for TurnOutcome {
-    /// That of an actor that did not return: what it handled is not known, and it is not run again.
+    /// The outcome of an actor that did not return: the number of messages handled is unknown, and
+    /// it is not run again.
     fn default() -> Self {
         TurnOutcome {
             handled: 0,
@@ -46,24 +46,24 @@ impl Default for TurnOutcome {
     }
 }
 
-/// An actor behind its type.
+/// A type-erased actor.
 pub(crate) trait Runnable: Send {
-    /// Handles at most `budget` messages. A panic of the actor goes through.
+    /// Handles at most `budget` messages. A panic of the actor propagates.
     fn run(&mut self, outbox: &mut Outbox, budget: u32) -> TurnOutcome;
-    /// Its `VecDeque` of messages.
+    /// Returns its `VecDeque` of messages.
     fn inbox(&mut self) -> &mut dyn Any;
-    /// Moves messages that came while it was away, a `VecDeque` of its type, into its inbox.
+    /// Adds messages that arrived while the actor was out, a `VecDeque` of its type, to its inbox.
     fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32;
-    /// Messages in the inbox and sends that wait.
+    /// Returns the number of messages in the inbox plus waiting sends.
     fn pending(&self) -> u64;
     fn set_finish(&mut self);
-    /// Its first waiting send goes above the capacity.
+    /// Lets its first waiting send exceed the capacity.
     fn grant(&mut self);
-    /// Whose inbox its first waiting send is for.
+    /// Returns the inbox that its first waiting send is for.
     fn waits_for(&self) -> Option<Arc<SharedInbox>>;
 }
 
-/// A send that waits for room, whatever its type.
+/// A type-erased send that waits for room.
 pub(crate) trait Stashed: Send {
     fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt;
     fn target(&self) -> &Arc<SharedInbox>;
@@ -108,7 +108,7 @@ impl<T: Send + 'static> Stashed for Held<T> {
     }
 }
 
-/// What a panic said.
+/// Returns a panic's message.
 pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> String {
     if let Some(words) = panic.downcast_ref::<&str>() {
         (*words).to_string()

@@ -2,13 +2,13 @@
 //!
 //! A round is:
 //!
-//! 1. hand over what is staged for other homes, each in one push;
-//! 2. under the lock of the home the batch came from: put the actors back, deliver what they
-//!    sent to their own home, take in what others sent, take the next batch;
+//! 1. hand over messages staged for other homes, each in one push;
+//! 2. under the lock of the batch's home: put the actors back, take in what others sent, deliver
+//!    what the batch sent to its own home, take the next batch;
 //! 3. without any lock: run the batch.
 //!
-//! The rule: an actor goes back only after everything it sent has been handed over. So its
-//! messages never overtake each other, wherever it runs next, and a home with nothing out, nothing
+//! The rule: an actor goes back only after everything it sent has been handed over. Its messages
+//! therefore never overtake each other, wherever it runs next, and a home with nothing out, nothing
 //! queued and nothing inbound is truly quiet.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,60 +23,60 @@ use crate::machine::Inner;
 use crate::outbox::Outbox;
 use crate::sync::{self, Ordering, drop_all, lock, thread, try_lock};
 
-/// Most actors in a batch. Larger ones share the lock's cost among more; smaller ones leave
-/// more to steal and keep less back when the kernel takes the core away.
+/// Maximum number of actors in a batch. Larger batches spread the lock's cost over more actors;
+/// smaller ones leave more to steal, and delay fewer actors when the kernel preempts the thread.
 const BATCH_MAX: usize = 16;
-/// A batch that took longer makes the next one smaller: with handlers of 50 µs a batch is one
+/// A batch that takes longer halves the next one's size: with handlers of 50 µs a batch is one
 /// actor, and idle schedulers find the rest in the run queue.
 const ROUND_LONGEST: Duration = Duration::from_micros(40);
 const ROUND_SHORTEST: Duration = Duration::from_micros(10);
-/// How long to look out for messages before stealing: several times what a busy neighbour takes
-/// to hand over its next batch, which is worth more than its actors, whose caches are warm
-/// there. Halved with each theft in a row, as it then shows that nothing else is coming.
+/// How long to wait for messages before stealing. This is several times what a busy neighbour takes
+/// to hand over its next batch. Waiting beats stealing the neighbour's actors, whose caches are
+/// warm there. Halved with each consecutive theft, which shows that nothing else is coming.
 const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
-/// How long to look for work in all before sleeping: about what a sleep and a wake-up cost.
+/// How long to look for work in total before sleeping: about the cost of a sleep and a wake-up.
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
-/// A scheduler offers its core to others this often, while it holds no actor. The kernel would
-/// take the core at the end of a slice of a few milliseconds anyway, but then with actors in
-/// hand that everybody else has to wait for: the convoy. Costs under 1 µs when nobody wants it.
+/// How often a scheduler yields its core, while it holds no actor. The kernel would preempt it at
+/// the end of a slice of a few milliseconds anyway, but then with actors in hand that all others
+/// have to wait for (a convoy). Costs under 1 µs if no other thread wants the core.
 const YIELD_EVERY: Duration = Duration::from_micros(250);
-/// A round that took this long says that the kernel put the scheduler aside (or that a handler
-/// took its time; then nothing is lost by waiting with the next offer).
+/// A round this long means that the kernel preempted the scheduler (or that a handler was slow;
+/// then postponing the next yield costs nothing).
 const PUT_ASIDE: Duration = Duration::from_millis(1);
-/// For how long actors that were just woken may go before those that wait for their turn.
-/// Following a message while it is in the cache is faster, and lets batches build up behind it.
+/// How long recently woken actors may run ahead of those that wait for their turn. Following a
+/// message while it is in the cache is faster and lets batches build up behind it.
 const HOT_LONGEST: Duration = Duration::from_micros(50);
-/// A nap while some other home has work that cannot be taken yet.
+/// How long to sleep while another home has work that can't be taken yet.
 const NAP: Duration = Duration::from_micros(100);
 
 pub(crate) struct Scheduler {
     index: usize,
     outbox: Outbox,
     batch: Vec<Taken>,
-    /// Whose actors are in `batch`.
+    /// The home of the actors in `batch`.
     batch_home: usize,
     batch_count_max: usize,
-    /// The others, the same node's first.
+    /// The other schedulers, those on the same node first.
     others: Vec<usize>,
     steals: u64,
     sleeps: u64,
     yields: u64,
-    /// Real time, for decisions of this file; actors see the system's clock only.
+    /// Real time, for this file's decisions; actors see only the system's clock.
     tick: Nanos,
     yielded_at: Nanos,
     hot_since: Nanos,
-    /// The home stolen from last, and its beat then.
+    /// The home last stolen from, and its beat at that time.
     robbed: Option<(usize, u64)>,
-    /// When the own home's next timer is due.
+    /// The time of its own home's next timer.
     due: Nanos,
 }
 
-/// What a round did.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// Actors ran.
     Busy,
-    /// Actors ran, but each only waits for what it sent to be taken in elsewhere.
+    /// Actors ran, but all of them only wait for their messages to be taken in elsewhere.
     Stuck,
     /// There was nothing to run.
     Idle,
@@ -148,13 +148,13 @@ impl Scheduler {
         self.settle(0);
     }
 
-    /// One round of this scheduler's own home. A manual system calls it in place of a thread.
+    /// Runs one round of this scheduler's own home. A manual system calls it without a thread.
     pub fn round(&mut self) -> Round {
         let tick = Clock::Monotonic.now();
         let took = tick.since(self.tick);
         self.tick = tick;
         if took > PUT_ASIDE {
-            // The kernel took the core meanwhile, so this is a fresh slice: do not give it away.
+            // The kernel preempted us, so this is a fresh slice: do not yield it.
             self.yielded_at = tick;
         }
         if took > ROUND_LONGEST {
@@ -174,8 +174,8 @@ impl Scheduler {
         let budget = self.outbox.system.budget;
         let Scheduler { outbox, batch, .. } = self;
         let (mut begun, mut progress) = (0, false);
-        // One guard around the batch, not around each actor: after a panic the loop goes on
-        // with the next. The one that panicked keeps the outcome of a failure.
+        // One guard around the batch instead of each actor: after a panic the loop continues with
+        // the next actor. The one that panicked keeps the outcome of a failure.
         while begun < batch.len() {
             let panic = catch_unwind(AssertUnwindSafe(|| {
                 for taken in &mut batch[begun..] {
@@ -192,8 +192,8 @@ impl Scheduler {
         if progress { Round::Busy } else { Round::Stuck }
     }
 
-    /// Hands over what the batch sent, puts its actors back, and takes the next batch of at
-    /// most `count` from the own home.
+    /// Hands over what the batch sent, puts its actors back, and takes the next batch of at most
+    /// `count` actors from its own home.
     pub fn settle(&mut self, count: usize) {
         let system = self.outbox.system.clone();
         for home in 0..self.outbox.homes.len() {
@@ -218,11 +218,11 @@ impl Scheduler {
         let mut state = lock(&home.state);
         self.put_back(&system, &mut state);
         if self.yields_now() {
-            // Nothing is in hand here, and everything of this home can be stolen.
+            // No actors are held here, so everything of this home can be stolen.
             home.runnable.store(state.runnable(), Ordering::SeqCst);
             drop(state);
             thread::yield_now();
-            // What others used of the time meanwhile was not ours.
+            // Time used by other threads meanwhile must not count as ours.
             self.tick = Clock::Monotonic.now();
             self.yielded_at = self.tick;
             state = lock(&home.state);
@@ -253,8 +253,8 @@ impl Scheduler {
         }
     }
 
-    /// Under the lock of the batch's home: actors first, so that what is delivered next finds
-    /// them; then what others sent; then what this batch sent to its own home, which cannot be
+    /// Runs under the lock of the batch's home. Actors go first, so that messages delivered next
+    /// find them; then what others sent; then what this batch sent to its own home, which cannot be
     /// older than any of it.
     fn put_back(&mut self, system: &Inner, state: &mut HomeState) {
         for taken in self.batch.drain(..) {
@@ -268,7 +268,7 @@ impl Scheduler {
         staged.open_window();
     }
 
-    /// One push for everything staged for `home`.
+    /// Hands over everything staged for `home` in one push.
     fn hand_over(&mut self, system: &Inner, home: usize) {
         let staged = &mut self.outbox.homes[home];
         let home = &system.homes[home];
@@ -287,7 +287,7 @@ impl Scheduler {
         yields
     }
 
-    /// True when something turned up for the own home.
+    /// Spins briefly; returns true if work arrived for its own home.
     fn look_out(&self) -> bool {
         let home = &self.outbox.system.homes[self.index];
         for _ in 0..LOOKS_A_ROUND {
@@ -300,7 +300,7 @@ impl Scheduler {
         false
     }
 
-    /// True while the home stolen from last has not moved since: its scheduler will hand over
+    /// Returns true while the scheduler last stolen from has not moved since. It will hand over
     /// nothing, so there is nothing to wait for before the next theft.
     fn robs_a_stalled(&self) -> bool {
         let homes = &self.outbox.system.homes;
@@ -308,7 +308,7 @@ impl Scheduler {
             .is_some_and(|(victim, beat)| homes[victim].beat.load(Ordering::Relaxed) == beat)
     }
 
-    /// Takes half of what another home has to run, and runs it.
+    /// Takes half of another home's runnable actors and runs them.
     fn steal(&mut self) -> bool {
         let system = self.outbox.system.clone();
         for &victim in &self.others {
@@ -321,7 +321,7 @@ impl Scheduler {
                 continue;
             };
             state.take_in(home, self.outbox.now);
-            // Those that wait longest, not those that its own scheduler has in its cache.
+            // Take those that waited longest, not those that are in their scheduler's cache.
             state.cool();
             let count = state.runnable().div_ceil(2).min(self.batch_count_max);
             assert!(self.batch.is_empty(), "who steals has nothing in hand");
@@ -342,7 +342,7 @@ impl Scheduler {
         false
     }
 
-    /// Takes messages in for homes whose own schedulers have not come to it.
+    /// Takes in messages for homes whose own schedulers have not yet done so.
     fn help(&mut self) {
         let system = &self.outbox.system;
         for &other in &self.others {
@@ -360,7 +360,7 @@ impl Scheduler {
         }
     }
 
-    /// Wakes `home`'s scheduler, or else another, when it sleeps while there is work.
+    /// Wakes `home`'s scheduler, or else another, if it sleeps while there is work.
     fn wake_sleeper(&self, home: usize) {
         let homes = &self.outbox.system.homes;
         let candidates = std::iter::once(home).chain(self.others.iter().copied());
@@ -376,8 +376,8 @@ impl Scheduler {
     fn sleep(&mut self) {
         let system = &self.outbox.system;
         let home = &system.homes[self.index];
-        // First say so, then look; whoever adds work does it the other way round. One of the
-        // two sees the other (both sequentially consistent).
+        // Announce sleep first, then check for work; a thread that adds work does the reverse. At
+        // least one of the two sees the other (all sequentially consistent).
         home.asleep.store(true, Ordering::SeqCst);
         let work = system.homes.iter().any(|home| {
             home.runnable.load(Ordering::SeqCst) > 0 || home.waiting.load(Ordering::SeqCst) > 0
@@ -405,11 +405,11 @@ impl Scheduler {
     }
 }
 
-/// Looks of [`Scheduler::look_out`] between two rounds: about a microsecond.
+/// Checks per call of [`Scheduler::look_out`]: about a microsecond.
 const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
 
-/// True when an idle scheduler has looked out for long enough: by time, or under the model, which
-/// has none, by count.
+/// Returns true if an idle scheduler has looked for work long enough: by time or, under the model,
+/// which has no time, by count.
 fn patience(time: Duration, since: Nanos, count: u32, looks: u32) -> bool {
     if cfg!(feature = "model-check") {
         looks >= count

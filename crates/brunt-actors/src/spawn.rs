@@ -1,7 +1,7 @@
-//! Starting an actor: a slot at a home, an inbox, an address.
+//! Spawns an actor: reserves a slot at a home and creates its inbox and address.
 //!
-//! Called from outside and by actors alike. The rule: `start` runs before the first message, as the actor is
-//! queued before anybody has its address.
+//! Called from outside and by actors. The rule: `start` runs before the first message, because the
+//! actor is queued before its address is known to anyone.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::machine::Inner;
 use crate::stats::ActorId;
 use crate::sync::{Ordering, lock};
 
-/// Actors spawned from outside one after the other share a home in blocks of this size:
-/// neighbours in a program tend to talk to each other.
+/// Consecutive actors spawned from outside share a home in blocks of this size, because actors
+/// spawned together tend to talk to each other.
 const SPAWN_BLOCK: u64 = 16;
 
-/// Starts an actor at a home: the one that its options say, or the next.
+/// Spawns an actor at the home that its options name, or at the next one in turn.
 pub(crate) fn spawn<P: Actor>(
     system: &Arc<Inner>,
     actor: P,

@@ -1,21 +1,21 @@
-//! What can be seen from outside: queues, rates, steals, parks, failures. Everything is counted
-//! by the thread that does it and read under the home's lock; looking costs the runtime one short
-//! lock for each scheduler.
+//! Statistics visible from outside: queue lengths, rates, steals, parks and failures. The thread
+//! that does the work also counts it; counts are read under the home's lock, so a snapshot costs
+//! the runtime one short lock per scheduler.
 
 use std::fmt;
 use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// Which actor: the scheduler whose home it is, its slot there, and how many actors had the
-/// slot before.
+/// Identifies an actor by its home scheduler, its slot there, and the number of actors that used
+/// the slot before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActorId {
     /// Index of the scheduler.
     pub home: u16,
     /// Index of the slot.
     pub slot: u32,
-    /// Actors that had the slot before.
+    /// Number of actors that used the slot before.
     pub generation: u32,
 }
 
@@ -32,34 +32,34 @@ pub enum ActorState {
     Idle,
     /// It has messages and waits for a scheduler.
     Runnable,
-    /// A scheduler has it.
+    /// A scheduler holds it and runs it.
     Running,
     /// It waits for room in another inbox.
     Waiting,
 }
 
-/// One actor at one time.
+/// The state of one actor at one time.
 #[derive(Clone, Debug)]
 pub struct ActorStats {
-    /// Which.
+    /// The actor's id.
     pub id: ActorId,
     /// Its name.
     pub name: String,
-    /// Most messages that its inbox holds.
+    /// Capacity of its inbox, in messages.
     pub capacity: u32,
-    /// Messages in its inbox; while it runs, as many as when it began and what came since.
+    /// Messages in its inbox. While the actor runs: the number when it started plus arrivals since.
     pub queued: u32,
-    /// The most there ever were.
+    /// The highest number of messages queued so far.
     pub queued_max: u32,
     /// Messages handled.
     pub handled: u64,
-    /// How often it had to wait for room in another inbox.
+    /// Number of times it had to wait for room in another inbox.
     pub parks: u64,
     /// What it is doing.
     pub state: ActorState,
 }
 
-/// What was counted at a home, by whoever held it.
+/// A home's counters, updated by the thread that holds the home.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HomeCounters {
     pub messages: u64,
@@ -67,54 +67,54 @@ pub(crate) struct HomeCounters {
     pub parks: u64,
     pub undelivered: u64,
     pub rounds: u64,
-    /// By the home's own scheduler.
+    /// Actors that the home's own scheduler took from others.
     pub steals: u64,
     pub stolen: u64,
     pub sleeps: u64,
     pub yields: u64,
 }
 
-/// One scheduler at one time; counts are since the start.
+/// The state of one scheduler at one time; counts are since the start.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerStats {
-    /// Messages handled by actors that have their home here.
+    /// Messages handled by actors whose home is here.
     pub messages: u64,
-    /// How often one of them was run.
+    /// Number of times one of these actors was run.
     pub activations: u64,
-    /// How often one of them had to wait for room.
+    /// Number of times one of these actors had to wait for room.
     pub parks: u64,
     /// Times the home's lock was taken for a batch of actors.
     pub rounds: u64,
-    /// Actors that this scheduler took from others.
+    /// Actors that this scheduler stole from others.
     pub steals: u64,
-    /// Actors that others took from this home.
+    /// Actors that others stole from this home.
     pub stolen: u64,
     /// Times this scheduler went to sleep for lack of work.
     pub sleeps: u64,
-    /// Times this scheduler offered its core to other threads of the machine.
+    /// Times this scheduler yielded its core to other threads of the machine.
     pub yields: u64,
     /// Actors in the run queue now.
     pub runnable: usize,
-    /// Messages and signals under way to this home now.
+    /// Messages and signals currently in transit to this home.
     pub inbound: usize,
-    /// The CPUs that it may run on; empty when it may run anywhere.
+    /// The CPUs that it may run on; empty if unrestricted.
     pub cpus: Vec<usize>,
 }
 
-/// The whole system at one time.
+/// The state of the whole system at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// When, by the system's clock.
+    /// The time of the snapshot, by the system's clock.
     pub at: Nanos,
     /// Each scheduler.
     pub schedulers: Vec<SchedulerStats>,
-    /// Each living actor, by home and slot.
+    /// Each living actor, ordered by home and slot.
     pub actors: Vec<ActorStats>,
-    /// Messages that no actor will handle: their receiver had ended.
+    /// Messages never handled because their receiver had ended.
     pub undelivered: u64,
-    /// Messages let in above an inbox's capacity, because their senders waited in a circle.
+    /// Messages admitted above an inbox's capacity to break a cycle of waiting senders.
     pub circles: u64,
-    /// Actors that wait for room in an inbox now.
+    /// Actors that currently wait for room in an inbox.
     pub waiting: usize,
     /// Actors that failed.
     pub failures: u64,
@@ -144,21 +144,20 @@ impl Snapshot {
 pub enum ActorFailureKind {
     /// It panicked.
     Panic,
-    /// It waited in a circle of full inboxes that letting messages in above the capacity did
-    /// not move.
+    /// It waited in a cycle of full inboxes that exceeding the capacity could not resolve.
     Circle,
 }
 
-/// An actor that failed. The others went on.
+/// An actor that failed. Other actors keep running.
 #[derive(Clone, Debug)]
 pub struct ActorFailure {
-    /// Which.
+    /// The actor's id.
     pub id: ActorId,
     /// Its name.
     pub actor: String,
-    /// Why.
+    /// The kind of failure.
     pub kind: ActorFailureKind,
-    /// The panic's words, or the names around the circle.
+    /// The panic message, or the names of the actors in the cycle.
     pub what: String,
 }
 
@@ -185,9 +184,9 @@ pub struct SystemReport {
     pub drained: bool,
     /// The first failures, at most [`FAILURES_MAX`]; `snapshot.failures` counts all.
     pub failures: Vec<ActorFailure>,
-    /// The state at the end.
+    /// The final state.
     pub snapshot: Snapshot,
 }
 
-/// Failures kept with their words.
+/// Maximum number of failures kept with their details.
 pub const FAILURES_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! Locks and threads: the standard library's, or shuttle's when the protocol is being model-checked.
-//! Every other module takes them from here, so that what is checked is what runs.
+//! Locks and threads: the standard library's, or shuttle's under model checking. Every other module
+//! imports them from here, so the code that is checked is the code that runs.
 
 #[cfg(not(feature = "model-check"))]
 pub(crate) use std::sync::{
@@ -20,14 +20,15 @@ pub(crate) use shuttle::{thread, thread_local};
 use std::cell::Cell;
 use std::sync::{PoisonError, TryLockError};
 
-/// Locks. No actor code runs under any of this crate's locks, so a poisoned one means that
-/// another thread broke one of our own assertions; its data is still what the assertion saw.
+/// Locks a mutex and ignores poisoning. No actor code runs under any of this crate's locks, so a
+/// poisoned lock means that another thread hit one of our own assertions; the data is still what
+/// the assertion saw.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks when nobody else holds it.
+/// Locks a mutex if it is free.
 #[inline]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -38,31 +39,31 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 thread_local! {
-    // Not `const`, which shuttle's macro does not know.
+    // Not `const`: shuttle's macro does not support it.
     #[allow(clippy::missing_const_for_thread_local)]
     static ON_SCHEDULER: Cell<bool> = Cell::new(false);
 }
 
-/// True on a scheduler's thread.
+/// Returns true on a scheduler's thread.
 pub(crate) fn on_scheduler() -> bool {
     ON_SCHEDULER.with(Cell::get)
 }
 
-/// The calling thread is a scheduler's from now on.
+/// Marks the calling thread as a scheduler's.
 pub(crate) fn enter_scheduler() {
     ON_SCHEDULER.with(|inside| inside.set(true));
 }
 
-/// Destructors of actors and messages are not ours: one that panics must not take a scheduler
-/// with it.
+/// Drops ended actors and messages. Their destructors are foreign code: a panic in one must not
+/// take down the scheduler.
 pub(crate) fn drop_all(ended: Vec<Box<dyn Send>>) {
     for one in ended {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(one)));
     }
 }
 
-/// Keeps what one thread writes off the cache lines that another reads: two lines, because the
-/// prefetcher of today's processors fetches them in pairs.
+/// Keeps data written by one thread off the cache lines that another reads. Two lines, because
+/// current processors prefetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);

@@ -1,4 +1,4 @@
-//! Starting, watching and ending a set of schedulers.
+//! Starts, observes and ends a set of schedulers.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -19,15 +19,16 @@ use crate::topology::{self, Placement};
 /// How to end a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Take nothing more from outside, handle what is there, then let actors finish one by
-    /// one, the last spawned first, each with its last messages handled before the next: spawn
-    /// sinks before sources. Pending timers are dropped. After the given time it is an abort.
+    /// Accept no more messages from outside, handle those already queued, then let actors finish
+    /// one at a time, most recently spawned first. The messages that an actor sends while finishing
+    /// are handled before the next one finishes, so spawn sinks before sources. Pending timers are
+    /// dropped. Becomes an abort after the given time.
     Drain(Duration),
-    /// Stop after the messages being handled now. What is queued counts as undelivered.
+    /// Stop after the messages being handled now. Queued messages count as undelivered.
     Abort,
 }
 
-/// How to start a system.
+/// Options for starting a system.
 #[derive(Clone, Debug)]
 pub struct Builder {
     schedulers: usize,
@@ -37,8 +38,8 @@ pub struct Builder {
 }
 
 impl Default for Builder {
-    /// A scheduler for each CPU that this thread may use, placed anywhere, on the real clock,
-    /// 32 messages a turn.
+    /// One scheduler per CPU that this thread may use, placed anywhere, on the real clock, 32
+    /// messages per turn.
     fn default() -> Self {
         let schedulers = topology::nodes().iter().map(Vec::len).sum::<usize>().max(1);
         Builder {
@@ -51,7 +52,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How many schedulers: at least one, at most 1,024.
+    /// Sets the number of schedulers: at least one, at most 1,024.
     pub fn schedulers(self, count: usize) -> Self {
         Builder {
             schedulers: count.clamp(1, 1024),
@@ -59,17 +60,17 @@ impl Builder {
         }
     }
 
-    /// Where they run.
+    /// Sets where schedulers run.
     pub fn placement(self, placement: Placement) -> Self {
         Builder { placement, ..self }
     }
 
-    /// Where time comes from.
+    /// Sets the source of time.
     pub fn clock(self, clock: Clock) -> Self {
         Builder { clock, ..self }
     }
 
-    /// Messages that an actor handles before it is another's turn; at least one.
+    /// Sets how many messages an actor handles before it yields; at least one.
     pub fn budget(self, messages: u32) -> Self {
         Builder {
             budget: messages.max(1),
@@ -95,7 +96,7 @@ impl Builder {
     /// Starts the schedulers' threads.
     ///
     /// # Panics
-    /// When the operating system has no more threads.
+    /// If the operating system cannot create another thread.
     pub fn start(self) -> System {
         let inner = self.inner(true);
         let threads = (0..inner.homes.len())
@@ -115,8 +116,8 @@ impl Builder {
         System { inner, threads }
     }
 
-    /// A system without threads, for tests: it runs when it is told to, the same way each time.
-    /// Its clock is manual and stands at zero, unless a manual clock was given.
+    /// Creates a deterministic system without threads, for tests, which runs only when called. Its
+    /// clock is manual and starts at zero unless a manual clock was given.
     pub fn manual(mut self) -> Manual {
         if matches!(self.clock, Clock::Monotonic) {
             self.clock = Clock::manual();
@@ -129,7 +130,7 @@ impl Builder {
     }
 }
 
-/// Schedulers on threads, and the actors on them. Dropping it aborts.
+/// Schedulers on threads, and their actors. Dropping it aborts.
 pub struct System {
     inner: Arc<Inner>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -147,17 +148,17 @@ impl System {
         spawn(&self.inner, actor, options)
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
     }
 
-    /// The first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
+    /// Returns the first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
     pub fn failures(&self) -> Vec<ActorFailure> {
         self.inner.failures()
     }
 
-    /// Moves a manual clock on, and has due timers fire.
+    /// Advances a manual clock and fires due timers.
     ///
     /// # Panics
     /// On the real clock.
@@ -168,10 +169,10 @@ impl System {
         }
     }
 
-    /// Ends it.
+    /// Ends the system.
     ///
     /// # Panics
-    /// When called by an actor, and when a scheduler did (a fault of this crate).
+    /// If called by an actor, or if a scheduler panicked (a bug in this crate).
     pub fn shutdown(mut self, how: Shutdown) -> SystemReport {
         let drained = match how {
             Shutdown::Abort => false,
@@ -233,7 +234,7 @@ impl Drop for System {
     }
 }
 
-/// A system in the hands of a test: no threads, time by hand.
+/// A system without threads that a test drives step by step, on a manual clock.
 pub struct Manual {
     inner: Arc<Inner>,
     schedulers: Vec<Scheduler>,
@@ -251,17 +252,17 @@ impl Manual {
         spawn(&self.inner, actor, options)
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
     }
 
-    /// The first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
+    /// Returns the first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
     pub fn failures(&self) -> Vec<ActorFailure> {
         self.inner.failures()
     }
 
-    /// Runs each scheduler for one round. False when there was nothing to do.
+    /// Runs each scheduler for one round. Returns false if there was nothing to do.
     pub fn step(&mut self) -> bool {
         let mut busy = false;
         for scheduler in &mut self.schedulers {
@@ -270,13 +271,13 @@ impl Manual {
         busy
     }
 
-    /// Runs until nothing is left to do at this time. For ever, when actors keep each other
-    /// busy without end.
+    /// Runs until nothing is left to do at the current time. Never returns if actors keep each
+    /// other busy forever.
     pub fn run(&mut self) {
         while self.step() || !self.inner.is_quiet() {}
     }
 
-    /// Moves the clock on, stopping at each timer on the way to run what it sets off.
+    /// Advances the clock, stopping at each timer on the way to run what it triggers.
     pub fn advance(&mut self, by: Duration) {
         let clock = self.inner.clock.clone();
         let end = clock.now().after(by);
@@ -298,7 +299,7 @@ impl Manual {
         self.run();
     }
 
-    /// Ends it; the time that [`Shutdown::Drain`] allows is not looked at.
+    /// Ends the system, ignoring the time limit of [`Shutdown::Drain`].
     pub fn shutdown(mut self, how: Shutdown) -> SystemReport {
         self.inner.close();
         if let Shutdown::Drain(_) = how {
@@ -319,7 +320,7 @@ impl Manual {
 }
 
 impl Manual {
-    /// Returns how many messages were left.
+    /// Returns the number of messages left.
     fn end(&mut self) -> u64 {
         for scheduler in &mut self.schedulers {
             scheduler.settle(0);

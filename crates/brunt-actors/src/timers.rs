@@ -11,7 +11,7 @@ use brunt_core::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(u64);
 
-/// An actor's timers, the next one first; equal times in the order they were set.
+/// An actor's timers, soonest first; equal times fire in the order they were set.
 pub(crate) struct TimerQueue<M> {
     queue: BTreeMap<(Nanos, u64), M>,
     next: u64,

@@ -1,5 +1,5 @@
-//! Which CPUs there are, and which NUMA node each belongs to: from sysfs and the thread's
-//! affinity mask, so that a container's or taskset's limits are kept.
+//! Detects the available CPUs and their NUMA nodes from sysfs and the thread's affinity mask, so
+//! limits set by containers or taskset are respected.
 
 use std::fs;
 use std::path::Path;
@@ -9,27 +9,27 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Where schedulers may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Anywhere; the kernel moves them, and they steal from each other without regard to nodes.
-    /// The best choice beside other work.
+    /// Anywhere. The kernel moves schedulers between CPUs, and they steal from each other
+    /// regardless of nodes. The best choice when the machine also runs other work.
     #[default]
     Anywhere,
-    /// Each on the CPUs of one NUMA node, stealing within the node first. Memory stays near,
-    /// and the kernel can still move a scheduler away from a busy core.
+    /// Each on the CPUs of one NUMA node, stealing within the node first. Memory stays local, and
+    /// the kernel can still move a scheduler away from a busy core.
     Node,
-    /// Each on one core, stealing within the node first. The warmest caches; on a core that
-    /// something else wants too, the scheduler gets half of it.
+    /// Each on one core, stealing within the node first. Caches stay warmest, but if another
+    /// process uses the core, the scheduler gets only half of it.
     Core,
 }
 
-/// One scheduler's place.
+/// Where one scheduler runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SchedulerCpus {
-    /// Empty: anywhere.
+    /// Empty if unrestricted.
     pub cpus: Vec<usize>,
     pub node: usize,
 }
 
-/// CPUs this thread may use, grouped by NUMA node; nodes without such a CPU are left out.
+/// Returns the CPUs this thread may use, grouped by NUMA node; nodes without any are omitted.
 pub(crate) fn nodes() -> Vec<Vec<usize>> {
     let allowed = sched_getaffinity(None).ok();
     nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
@@ -59,7 +59,7 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         .collect();
     nodes.sort();
     if nodes.is_empty() {
-        // No NUMA in this kernel: one node of all CPUs.
+        // No NUMA information from this kernel: one node with all CPUs.
         let count = std::thread::available_parallelism().map_or(1, |count| count.get());
         return vec![
             (0..CpuSet::MAX_CPU)
@@ -71,7 +71,7 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     nodes.into_iter().map(|(_, cpus)| cpus).collect()
 }
 
-/// Reads the kernel's list format, such as `0-3,8,10-11`. What is not understood is left out.
+/// Parses the kernel's list format, such as `0-3,8,10-11`. Skips what it can't parse.
 fn parse_cpu_list(text: &str) -> Vec<usize> {
     text.trim()
         .split(',')
@@ -83,7 +83,7 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// The CPUs of each of `count` schedulers: nodes are filled one after the other, in proportion.
+/// Assigns CPUs to each of `count` schedulers, in CPU order: one node is filled before the next.
 pub(crate) fn cpus_by_scheduler(
     placement: Placement,
     count: usize,
@@ -99,7 +99,7 @@ pub(crate) fn cpus_by_scheduler(
             if placement == Placement::Anywhere || flat.is_empty() {
                 return SchedulerCpus::default();
             }
-            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: round again.
+            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: again from 0.
             let (node, cpu) = flat[index % flat.len()];
             let cpus = if placement == Placement::Core {
                 vec![cpu]
@@ -111,7 +111,7 @@ pub(crate) fn cpus_by_scheduler(
         .collect()
 }
 
-/// Pins the calling thread to CPUs. False when the kernel refused.
+/// Pins the calling thread to CPUs. Returns false if the kernel refused.
 pub(crate) fn pin(cpus: &SchedulerCpus) -> bool {
     if cpus.cpus.is_empty() {
         return true;
@@ -127,7 +127,7 @@ pub(crate) fn pin(cpus: &SchedulerCpus) -> bool {
 mod tests {
     use super::*;
 
-    /// The kernel's lists are read, and nonsense in them does no harm.
+    /// The kernel's CPU lists are parsed, and invalid entries are ignored.
     #[test]
     fn cpu_lists() {
         let check = |text: &str, cpus: &[usize]| assert_eq!(parse_cpu_list(text), cpus, "{text:?}");
@@ -138,7 +138,7 @@ mod tests {
         check("3-1,x,5", &[5]);
     }
 
-    /// Schedulers sit on their node's CPUs, and go round when there are more of them.
+    /// Schedulers are placed on their node's CPUs, and wrap around if they outnumber the CPUs.
     #[test]
     fn cpus_follow_nodes() {
         let nodes = [vec![0, 2], vec![1, 3]];

@@ -14,16 +14,16 @@ use crate::inbox::{FULL, Inbox};
 use crate::stats::ActorId;
 use crate::sync::{Condvar, Mutex, lock};
 
-/// What an actor that wants to wait is told.
+/// The answer to an actor that wants to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parking {
-    /// There is room by now: try again.
+    /// There is room now: try again.
     Go,
-    /// Wait; a `Resume` will come.
+    /// Wait; a `Resume` signal will follow.
     Parked,
-    /// Waiting would close a circle: send above the capacity.
+    /// Waiting would close a cycle: send above the capacity.
     Granted,
-    /// Above twice the capacity; the names around the circle.
+    /// The inbox is at twice its capacity; lists the names in the cycle.
     Circle(String),
 }
 
@@ -34,16 +34,16 @@ enum Waiter {
 
 #[derive(Default)]
 pub(crate) struct WaitGraph {
-    /// Parked actor → whose inbox it waits for, and that one's name.
+    /// Parked actor → the actor whose inbox it waits for, and that actor's name.
     waits: HashMap<ActorId, (ActorId, Arc<str>)>,
     waiters: HashMap<ActorId, Vec<Waiter>>,
-    /// Messages let in above the capacity since the gate closed.
+    /// Messages admitted above the capacity since the gate closed.
     granted: HashMap<ActorId, u32>,
     pub circles: u64,
 }
 
 impl WaitGraph {
-    /// `sender` has something for `target` that its gate refused. Called under the sender's home.
+    /// Parks `sender`, whose message `target`'s gate refused. Called under the sender's home lock.
     pub fn park(&mut self, sender: &Inbox, target: &Inbox) -> Parking {
         if target.gate() != FULL {
             return Parking::Go;
@@ -81,7 +81,7 @@ impl WaitGraph {
         }
     }
 
-    /// False when there is no need to wait.
+    /// Returns false if there is no need to wait.
     pub fn wait_outside(&mut self, target: &Inbox, gate: &Arc<Gate>) -> bool {
         if target.gate() != FULL {
             return false;
@@ -93,8 +93,9 @@ impl WaitGraph {
         true
     }
 
-    /// The inbox of `target` has room (`OPEN`) or is gone (`CLOSED`): lets threads outside go, and has `resume` called
-    /// for each actor that waited for it. Called under its home.
+    /// The inbox of `target` has room (`OPEN`) or is gone (`CLOSED`): wakes the outside threads
+    /// that waited for it and calls `resume` for each actor that did. Called under the target's
+    /// home lock.
     pub fn release(&mut self, target: &Inbox, gate: u8, mut resume: impl FnMut(ActorId)) {
         target.set_gate(gate);
         self.granted.remove(&target.id);
@@ -113,7 +114,7 @@ impl WaitGraph {
         }
     }
 
-    /// Lets every thread outside go; for the end of a system.
+    /// Wakes every outside thread; called when a system ends.
     pub fn release_outside(&mut self) {
         for waiter in self.waiters.values_mut().flatten() {
             if let Waiter::Outside(gate) = waiter {
@@ -127,7 +128,7 @@ impl WaitGraph {
     }
 }
 
-/// Where a thread outside waits for an inbox to have room.
+/// Where an outside thread waits for room in an inbox.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,

@@ -1,6 +1,6 @@
-//! The schedulers' protocol under shuttle: locks, wake-ups, parking and stealing in many
-//! interleavings. A lost wake-up shows as a deadlock, a lost message as a count that is short.
-//! `cargo test -p brunt-actors --features model-check --test model`
+//! Checks the schedulers' protocol with shuttle: locks, wake-ups, parking and stealing in many
+//! interleavings. A lost wake-up shows up as a deadlock, a lost message as a low count. `cargo test
+//! -p brunt-actors --features model-check --test model`
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown, Sys
 
 fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
-    // Idle schedulers look around for a while; that is a long schedule, not a livelock.
+    // Idle schedulers look for work for a while: a long schedule, not a livelock.
     config.max_steps = shuttle::MaxSteps::FailAfter(2_000_000);
     config.stack_size = 1 << 20;
     let scenario = std::sync::Arc::new(scenario);
@@ -24,7 +24,7 @@ fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
 }
 
 fn drained(system: System) -> brunt_actors::SystemReport {
-    // Shuttle's time stands still as far as the protocol goes: the limit is never what ends this.
+    // Under shuttle, the protocol sees no time pass, so this limit never takes effect.
     let report = system.shutdown(Shutdown::Drain(Duration::from_secs(3600)));
     assert!(report.drained, "{report:?}");
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -92,14 +92,14 @@ fn a_wake_up_is_never_lost() {
     check(300, || pipeline(2, 3, 1024, |stage| stage));
 }
 
-/// Senders that wait for a full inbox, inside and outside, are always resumed, and
-/// order holds while actors are parked, resumed and stolen.
+/// Senders that wait for a full inbox, inside and outside, are always resumed, and order is kept
+/// while actors are parked, resumed and stolen.
 #[test]
 fn a_parked_sender_is_always_resumed() {
     check(200, || pipeline(3, 30, 12, |stage| stage));
 }
 
-/// The same when one scheduler has all the work and the other steals it.
+/// The same if one scheduler has all the work and the other steals it.
 #[test]
 fn stolen_actors_keep_their_order() {
     check(200, || pipeline(4, 12, 12, |_| 0));
@@ -130,7 +130,7 @@ impl Actor for Both {
     }
 }
 
-/// Two actors on two schedulers that fill each other's inboxes never both wait.
+/// Two actors on two schedulers that fill each other's inboxes never deadlock.
 #[test]
 fn a_circle_never_stands() {
     check(150, || {
@@ -150,7 +150,7 @@ fn a_circle_never_stands() {
     });
 }
 
-/// An abort ends whatever happens to be going on, and nothing is left waiting.
+/// An abort ends the system in any state, and no thread is left waiting.
 #[test]
 fn an_abort_always_ends() {
     check(200, || {

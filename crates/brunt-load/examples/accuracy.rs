@@ -1,10 +1,10 @@
-//! How far are measured latencies from the truth? Runs against delayed devices of known service
-//! time, closed and open loop, and prints mean and p99 beside what they have to be.
+//! How accurate are measured latencies? Runs closed and open loops against delayed devices of known service time, and
+//! prints mean and p99 next to the expected values.
 //!
 //!     cargo run --release -p brunt-load --example accuracy [SECONDS]
 //!
-//! A line is "ok" within 2 % or 3 µs of the truth. Exponential laws carry the sampling error of
-//! their p99, which is printed too.
+//! A line is "ok" within 2 % or 3 µs of the expected value. For exponential delays, p99 has a sampling error, which is
+//! also printed.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map_or(Ok(2.0), |text| text.parse())?;
     println!("service time      loop    depth  requests       mean  (truth)      p99  (truth)");
     let mut bad = 0;
-    // Enough outstanding for a good sample, few enough that the worker has time for each.
+    // Enough outstanding for a good sample, few enough that the worker keeps up.
     for (micros, depth) in [(10u64, 1u32), (100, 4), (1000, 16), (10_000, 256)] {
         for law in ["const", "exp"] {
             for open in [false, true] {
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     false => Arrival::Closed {},
                 };
                 let workload = Workload {
-                    // An open loop needs room for chance: 16 times the mean number outstanding.
+                    // An open loop needs room for fluctuations: 16 times the mean number outstanding.
                     queue_depth: if open { (8 * depth).max(64) } else { depth },
                     arrival,
                     stop: StopCondition {
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints a line; 1 when it is off.
+/// Prints a line; returns 1 if it is off.
 fn report(law: &str, micros: u64, open: bool, depth: u32, response: &Histogram) -> u32 {
     let mean_true = micros as f64 * 1e3;
     let exponential = law == "exp";

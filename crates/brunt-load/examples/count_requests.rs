@@ -1,11 +1,11 @@
-//! How many instructions does one request cost the engine? Run it under a tool that counts them, with two numbers of
-//! requests: the slope is a request's cost, without start and end.
+//! How many instructions does one request cost the engine? Run it under an instruction-counting tool with two different
+//! numbers of requests: the slope is the cost per request, without start and end.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_requests URL WORKLOAD REQUESTS
 //!
-//! WORKLOAD is TOML, for example 'queue_depth = 32', or of a replay 'trace = "x.vscsi"', 'timing = "depth"' and others on
-//! lines of their own. Of a replay, the reader of the trace counts with it; the pass before the start does not, as it is
-//! the same for any number of requests.
+//! WORKLOAD is TOML, for example 'queue_depth = 32', or for a replay 'trace = "x.vscsi"', 'timing = "depth"' and other
+//! keys on separate lines. For a replay, the count includes the reader of the trace; the slope excludes the pass before
+//! the start, which is the same for any number of requests.
 
 use std::sync::atomic::AtomicBool;
 

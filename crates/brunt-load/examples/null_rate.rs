@@ -1,4 +1,4 @@
-//! What does one request cost the generator itself? Null device, depth 32, interval histograms on.
+//! What does one request cost the generator? Null device, depth 32, interval histograms enabled.
 //!
 //!     cargo run --release -p brunt-load --example null_rate [SECONDS]
 

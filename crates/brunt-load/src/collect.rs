@@ -1,7 +1,8 @@
-//! Collects what a run's workers send: merges their intervals as they arrive and passes the merged ones to
-//! the recorder and to decisions. Called by [`crate::decisions`], on the thread that waits for the end.
+//! Collects the reports of a run's workers: merges their intervals as they arrive and passes the merged ones to the
+//! recorder and to decisions. Called by [`crate::decisions`], on the thread that waits for the end.
 //!
-//! A load of several jobs ([`crate::together`]) is collected twice: all workers together, and those of each job.
+//! For a load of several jobs ([`crate::together`]), reports are collected twice: for all workers together, and for
+//! each job.
 //!
 //! The rule: an interval is passed on when every worker has reported it, and never changes afterwards.
 
@@ -17,19 +18,19 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 use crate::load::{PreparedJob, PreparedLoad};
 use crate::record::Recorder;
 
-/// Messages that wait for the recorder; then workers wait too, rather than lose any.
+/// Maximum number of messages that wait for the recorder; beyond that, workers wait too instead of losing any.
 const MESSAGES_MAX: usize = 64;
-/// How long somebody's wish to stop may go unseen.
+/// Maximum delay before a stop is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// An interval that is shorter than this share of another worker's of the same number was not measured whole.
+/// An interval shorter than this share of another worker's with the same number was not measured completely.
 const WHOLE: f64 = 0.99;
 
-/// What a worker sends.
+/// A message from a worker.
 #[derive(Debug)]
 pub enum WorkerMessage<E> {
     /// A worker is ready to start.
     Ready,
-    /// An interval of this worker is over.
+    /// An interval of this worker has ended.
     Interval(u32, Box<Interval>),
     /// Some requests of this worker ended.
     Requests(u32, Vec<RequestRecord>),
@@ -37,8 +38,8 @@ pub enum WorkerMessage<E> {
     Done(u32, Box<Result<Outcome, E>>),
 }
 
-/// The workers' end of the way to the collector. Workers of a job among several number themselves and their intervals
-/// from 0; here they get the numbers that they have in the whole run.
+/// The workers' side of the channel to the collector. The workers of a job number themselves and their intervals from
+/// 0; the sender converts these to the numbers in the whole run.
 #[derive(Debug)]
 pub struct WorkerSender<E> {
     messages: SyncSender<WorkerMessage<E>>,
@@ -53,7 +54,7 @@ impl<E> Clone for WorkerSender<E> {
 }
 
 impl<E> WorkerSender<E> {
-    /// A run's, and where its messages arrive. What waits there is bounded; then workers wait.
+    /// Creates a run's channel. It is bounded; workers wait while it is full.
     pub fn new() -> (WorkerSender<E>, Receiver<WorkerMessage<E>>) {
         let (messages, inbox) = sync_channel(MESSAGES_MAX);
         (
@@ -66,7 +67,7 @@ impl<E> WorkerSender<E> {
         )
     }
 
-    /// For a job whose workers and intervals come after so many others.
+    /// Returns a sender for a job that follows this many other workers and intervals.
     pub fn of_job(&self, workers: u32, intervals: u64) -> WorkerSender<E> {
         WorkerSender {
             messages: self.messages.clone(),
@@ -75,12 +76,12 @@ impl<E> WorkerSender<E> {
         }
     }
 
-    /// Sends a message. It is lost if nobody wants the run any more.
+    /// Sends a message. It is discarded if the run has been abandoned.
     pub fn send(&self, message: WorkerMessage<E>) {
         let _ = self.messages.send(self.renumbered(message));
     }
 
-    /// A single request keeps the number that its worker has in its job.
+    /// Renumbers a message; a single request keeps the number that its worker has in its job.
     fn renumbered(&self, message: WorkerMessage<E>) -> WorkerMessage<E> {
         match message {
             WorkerMessage::Ready => WorkerMessage::Ready,
@@ -102,12 +103,12 @@ impl<E> WorkerSender<E> {
 pub struct Post<'a, E> {
     worker: u32,
     messages: &'a WorkerSender<E>,
-    /// For room in the inbox: requests are late for it, which is not the device's doing.
+    /// Time spent waiting for room in the inbox. It makes requests late, which is not the device's fault.
     waited: Duration,
 }
 
 impl<'a, E> Post<'a, E> {
-    /// For this worker's figures.
+    /// Creates a sender for this worker's figures.
     pub fn new(worker: u32, messages: &'a WorkerSender<E>) -> Post<'a, E> {
         Post {
             worker,
@@ -116,7 +117,7 @@ impl<'a, E> Post<'a, E> {
         }
     }
 
-    /// How long the worker had to wait until its figures were taken.
+    /// Returns how long the worker had to wait for its figures to be accepted.
     pub fn waited(&self) -> Duration {
         self.waited
     }
@@ -143,21 +144,21 @@ impl<E> Recorder for Post<'_, E> {
     }
 }
 
-/// The side of a run that can be driven.
+/// Controls the workers of a run.
 pub(crate) trait WorkersHandle {
-    /// All workers are ready: they start at this time.
+    /// Starts the workers at this time; all are ready.
     fn start(&mut self, at: Nanos);
-    /// No more requests are made, not even after a start.
+    /// Stops new requests, even if the start comes later.
     fn halt(&mut self);
 }
 
-/// Merges what workers send. `E` is why a worker may fail.
+/// Merges the workers' reports. `E` is the error of a failed worker.
 pub(crate) struct Collector<'a, E> {
     stop: &'a AtomicBool,
     recorder: &'a mut dyn Recorder,
-    /// Looks at every merged interval; what it answers ends the run.
+    /// Called with every merged interval; a result of `Some` ends the run.
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
-    /// From "all are ready" to the common start.
+    /// Time between all workers being ready and their common start.
     notice: Duration,
     all: Stream,
     jobs: Vec<JobStream>,
@@ -166,47 +167,47 @@ pub(crate) struct Collector<'a, E> {
     error: Option<E>,
 }
 
-/// What some workers send, merged.
+/// The merged reports of some workers.
 struct Stream {
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, OpenInterval>,
-    /// The next interval of each worker; `u64::MAX` when it is done.
+    /// The next interval of each worker; `u64::MAX` if it is done.
     next: Vec<u64>,
     outcome: Option<Outcome>,
-    /// Of those intervals that all workers measured whole.
+    /// Totals of the intervals that all workers measured completely.
     common: CommonTime,
-    /// When the first worker ended, of those that made requests.
+    /// When the first worker ended, among those that made requests.
     first_end: Nanos,
 }
 
-/// An interval as far as workers have reported it.
+/// An interval, merged from the workers that have reported it.
 struct OpenInterval {
     interval: Interval,
-    /// How many have.
+    /// Number of workers that have reported it.
     workers: usize,
-    /// Of all of them.
+    /// Shortest and longest length that they reported.
     shortest: Duration,
     longest: Duration,
 }
 
-/// What the workers of one job send.
+/// The reports of one job's workers.
 struct JobStream {
     first_worker: u32,
-    /// Its end is that of the run.
+    /// The run ends when this job ends.
     ends_run: bool,
     stream: Stream,
 }
 
-/// A run as collected.
+/// The collected outcomes of a run.
 pub(crate) struct Collected {
     /// All workers together.
     pub(crate) outcome: Outcome,
-    /// Each job of a load of several.
+    /// Each job, for a load with several.
     pub(crate) jobs: Vec<Outcome>,
 }
 
 impl Stream {
-    /// Of workers whose first intervals have these numbers.
+    /// Creates a stream for workers whose first intervals have these numbers.
     fn new(next: Vec<u64>) -> Stream {
         let (open, common) = Default::default();
         Stream {
@@ -284,7 +285,7 @@ impl Stream {
         Some(open.interval)
     }
 
-    /// All of it, when every worker has ended.
+    /// Returns the total outcome, once every worker has ended.
     fn outcome(self) -> Outcome {
         let mut outcome = self.outcome.expect("every worker reports its end");
         let all = outcome.figures.completed_in_time();
@@ -315,7 +316,7 @@ impl JobStream {
 }
 
 impl<'a, E> Collector<'a, E> {
-    /// For the workers that were made ready; somebody else asks for the end with `stop`.
+    /// Creates a collector for the prepared workers; setting `stop` ends the run.
     pub(crate) fn new(
         prepared: &PreparedLoad,
         stop: &'a AtomicBool,
@@ -349,10 +350,10 @@ impl<'a, E> Collector<'a, E> {
         }
     }
 
-    /// Starts the workers when all are ready, and merges until the last one is done.
+    /// Starts the workers when all are ready, and merges their reports until the last one is done.
     ///
     /// # Errors
-    /// The first worker's that failed.
+    /// The error of the first worker that failed.
     pub(crate) fn collect(
         mut self,
         inbox: Receiver<WorkerMessage<E>>,
@@ -366,7 +367,7 @@ impl<'a, E> Collector<'a, E> {
             if self.halts {
                 handle.halt();
                 if self.error.is_some() && !started {
-                    // Some worker could not be made ready: the others start, and end at once.
+                    // A worker could not be prepared: the others start, and end at once.
                     started = true;
                     handle.start(Clock::Monotonic.now());
                 }
@@ -414,14 +415,14 @@ impl<'a, E> Collector<'a, E> {
             .map(|job| judged(job.stream))
             .collect();
         if !jobs.is_empty() {
-            // Jobs are measured at different times, and each has a time in common of its own.
+            // Jobs are measured at different times, and each has its own common time.
             outcome.rate_over_all_of_the_time();
             outcome.common = None;
         }
         Ok(Collected { outcome, jobs })
     }
 
-    /// The job of a worker, and the worker's number in it; `None` of a load that is no several.
+    /// Returns the job of a worker and the worker's number in it; `None` if the load has no jobs.
     fn job_of(&self, worker: u32) -> Option<(usize, usize)> {
         let job = self
             .jobs
@@ -441,7 +442,7 @@ impl<'a, E> Collector<'a, E> {
     fn done(&mut self, worker: u32, result: Result<Outcome, E>) {
         let outcome = match result {
             Ok(outcome) => {
-                // Those of other hosts have nothing to wait for.
+                // The workers of other hosts have nothing left to wait for.
                 self.halts |= outcome.stopped == Stopped::HostLost;
                 Some(outcome)
             }
@@ -457,7 +458,7 @@ impl<'a, E> Collector<'a, E> {
             } = &mut self.jobs[job];
             stream.done(own, outcome.as_ref());
             if *ends_run && !self.halts && stream.is_done() {
-                // The others have done what they were meant to.
+                // The jobs that don't end the run have served their purpose.
                 (self.verdict, self.halts) = (self.verdict.or(Some(Stopped::Done)), true);
             }
         }
@@ -466,7 +467,7 @@ impl<'a, E> Collector<'a, E> {
         self.emit();
     }
 
-    /// Hands on every interval that all workers have reported, of each job and of all together.
+    /// Passes on every interval that all workers have reported, for each job and for all together.
     fn emit(&mut self) {
         for (index, job) in self.jobs.iter_mut().enumerate() {
             while let Some(interval) = job.stream.complete() {
@@ -483,7 +484,7 @@ impl<'a, E> Collector<'a, E> {
     }
 }
 
-/// A worker that was stopped before its job began says nothing of when the run was measured.
+/// Excludes a worker that was stopped before its job began from the run's measured time.
 fn unless_never_begun(outcome: Outcome) -> Outcome {
     match outcome.stopped == Stopped::Interrupted && outcome.end <= outcome.start {
         true => Outcome {
@@ -500,8 +501,7 @@ mod tests {
     use super::*;
     use brunt_result::{Figures, OpKind};
 
-    /// A worker that has to wait for its figures to be taken says so, one that has not does
-    /// not.
+    /// A worker reports whether it had to wait for its figures to be accepted.
     #[test]
     fn waiting_for_the_recorder_is_told() {
         let (messages, inbox) = WorkerSender::<()>::new();
@@ -524,8 +524,8 @@ mod tests {
         assert_eq!(outcome.recording_wait, post.waited * 2);
     }
 
-    /// What workers did while all of them worked is known from the intervals that all measured whole, also where the last ones
-    /// end together; the rest is left out.
+    /// The common time consists of the intervals that all workers measured completely, including last ones that end
+    /// together; other intervals are excluded.
     #[test]
     fn the_time_in_common_is_of_whole_intervals() {
         let second = |count: u64| Nanos(count * 1_000_000_000);
@@ -534,7 +534,7 @@ mod tests {
             (figures.at(0).completed, figures.at(0).bytes) = (completed, completed * 512);
             figures
         };
-        // Of each worker: intervals with their ends and requests.
+        // For each worker: its intervals, with their ends and requests.
         let common = |workers: &[&[(Nanos, u64)]]| {
             let mut stream = Stream::new(vec![0; workers.len()]);
             for (worker, ends) in workers.iter().enumerate() {
@@ -574,7 +574,7 @@ mod tests {
             ended_apart_s: 2.0,
         };
         assert_eq!(found, expected);
-        // The second of the other's intervals is half as long: what the first did in that half nobody knows.
+        // The other worker's second interval is half as long; what the first did in that half is unknown.
         let half = Nanos(1_500_000_000);
         let found = common(&[&long, &[(second(1), 80), (half, 40)]]);
         assert_eq!(

@@ -1,65 +1,65 @@
-//! Commands to a running load, and how they reach its workers without a lock: the deciding side writes them,
-//! and workers check once per loop.
+//! Commands to a running load. They reach its workers without a lock: the controlling side writes them, and workers
+//! check once per loop.
 //!
 //! The rule: the latest command of each kind counts; a worker may miss one that was replaced.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Told to a load that runs.
+/// A command to a running load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadCommand {
-    /// Make no more requests; what is outstanding may still complete.
+    /// Issue no more requests; outstanding requests may still complete.
     Stop,
-    /// So many requests a second from now on, all workers together.
+    /// Change the rate to this many requests per second, all workers together.
     Rate(f64),
-    /// So many requests outstanding for each worker from now on.
+    /// Change the queue depth to this many outstanding requests per worker.
     Depth(u32),
 }
 
-/// Why a command cannot be obeyed. The load goes on as before.
+/// Why a command is refused. The load continues unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LoadCommandError {
     /// This load has no rate.
     #[error("this load is a closed loop, so its rate cannot be changed; use an open loop")]
     NoRate,
-    /// Not a rate.
+    /// The rate is out of range.
     #[error("{rate} requests per second is not above 0 and at most 1e9")]
     BadRate {
-        /// Requests a second.
+        /// Requests per second.
         rate: f64,
     },
     /// This load has no queue depth.
     #[error("this load has one request outstanding at a time, so it has no queue depth to change")]
     NoDepth,
-    /// This load is several.
+    /// This load consists of several jobs.
     #[error(
         "this load is several jobs at once, each with its own rate and queue depth, which cannot be changed together"
     )]
     Several,
-    /// Buffers and the ring were made for less.
+    /// Buffers and the ring were sized for a smaller depth.
     #[error("a queue depth of {depth} is outside 1 to {max}, for which the load was prepared")]
     BadDepth {
-        /// Asked for.
+        /// The requested depth.
         depth: u32,
-        /// Deepest that was prepared.
+        /// The maximum depth that was prepared.
         max: u32,
     },
 }
 
-/// What a load can be told while it runs, beside to stop.
+/// Which commands a running load accepts, apart from stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandLimits {
-    /// Whether it has a rate.
+    /// True if its rate can be changed.
     pub has_rate: bool,
-    /// Most requests that each worker may keep outstanding; `None`: it has no queue depth.
+    /// Maximum outstanding requests per worker; `None` if it has no queue depth.
     pub depth_max: Option<u32>,
 }
 
 impl CommandLimits {
-    /// Whether a command can be obeyed.
+    /// Checks whether a command is acceptable.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it isn't.
     pub fn check(self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match (command, self.depth_max) {
             (LoadCommand::Stop, _) => Ok(()),
@@ -80,7 +80,7 @@ impl CommandLimits {
 #[derive(Debug, Default)]
 pub struct Commands {
     stop: AtomicBool,
-    /// Counts rates and depths.
+    /// Counts changes of rate or depth.
     changes: AtomicU32,
     /// Bits of an `f64`; 0 for none yet.
     rate: AtomicU64,
@@ -89,15 +89,15 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// None yet.
+    /// Starts without any commands.
     pub fn new() -> Commands {
         Commands::default()
     }
 
-    /// Tells the workers.
+    /// Gives the workers a command.
     ///
     /// # Panics
-    /// At a rate or depth of nothing: whoever passes a command on has checked it.
+    /// If a rate or depth is zero; callers have checked it.
     pub fn give(&self, command: LoadCommand) {
         match command {
             LoadCommand::Stop => self.stop.store(true, Ordering::Relaxed),
@@ -114,24 +114,24 @@ impl Commands {
         }
     }
 
-    /// Whether to make no more requests.
+    /// Returns true if no more requests should be issued.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Changes whenever there is another rate or depth.
+    /// Returns a number that changes with each new rate or depth.
     #[inline]
     pub(crate) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The latest rate.
+    /// Returns the latest rate.
     pub(crate) fn rate(&self) -> Option<f64> {
         Some(f64::from_bits(self.rate.load(Ordering::Relaxed))).filter(|rate| *rate > 0.0)
     }
 
-    /// The latest depth.
+    /// Returns the latest depth.
     pub(crate) fn depth(&self) -> Option<u32> {
         Some(self.depth.load(Ordering::Relaxed)).filter(|depth| *depth > 0)
     }

@@ -13,43 +13,41 @@ use brunt_block::Buf;
 use brunt_result::RequestStatus;
 use brunt_result::wrong::Verified;
 
-/// A request's buffer, and what its content wants to find again when the request ends.
+/// A request's buffer, and its content's state until the request ends.
 #[derive(Debug, Default)]
 pub struct Carried {
-    /// As long as the longest request; a request uses the first bytes of it.
+    /// As long as the longest request; a request uses its first bytes.
     pub buf: Buf,
-    /// Something else came into the buffer since a write was made in it.
+    /// The buffer was overwritten with other data since it was last filled for a write.
     pub stale: bool,
-    /// The content's own; workers only keep it.
+    /// Belongs to the content; workers only keep it.
     pub ticket: u64,
 }
 
-/// What writes send, and what is made of what reads bring. A worker owns one; calls are static, and those that do nothing
-/// cost nothing.
+/// Generates data for writes and processes data from reads. A worker owns one; empty calls are free, being static.
 pub trait Content {
-    /// What a worker sends.
+    /// The type of a worker's requests.
     type Request;
 
-    /// Whether this takes so long that workers read the clock once more for it: then a request counts as sent when the
-    /// contents of its batch are made: that time is none of the device's.
+    /// True if this takes so long that workers read the clock once more. A request then counts as sent when the data of
+    /// its batch has been generated, because that time is not the device's.
     const TAKES_TIME: bool = false;
 
-    /// Whether requests must not be under way together when they overlap and one of them changes data.
+    /// Returns true if overlapping requests must not be in flight together when one of them changes data.
     fn is_exclusive(&self) -> bool {
         false
     }
 
-    /// Makes a buffer ready for its first request; called once for each, before the start.
+    /// Prepares a buffer for its first request; called once per buffer, before the start.
     fn prepare(&mut self, _carried: &mut Carried) {}
 
-    /// Puts what a write sends into its buffer; called once for each write, however often it is sent.
+    /// Puts a write's data into its buffer; called once per write, even if it is retried.
     fn fill(&mut self, request: &Self::Request, carried: &mut Carried);
 
-    /// A flush is about to be sent for the first time.
+    /// Called when a flush is about to be sent for the first time.
     fn flushes(&mut self, _carried: &mut Carried) {}
 
-    /// A request ended for good, in this way as far as the device knows. Answers how it ended with its data
-    /// looked at.
+    /// Called when a request has finally ended with the device's `status`. Returns the status after checking its data.
     fn completed(
         &mut self,
         request: &Self::Request,
@@ -57,27 +55,27 @@ pub trait Content {
         status: RequestStatus,
     ) -> RequestStatus;
 
-    /// What was wrong with the data of the request that ended last, in words; asked only about the first that
+    /// Describes what was wrong with the data of the most recent request; called only for the first one that
     /// [`Content::completed`] found wrong.
     fn difference(&self) -> String {
         "the data differs from what was written".to_string()
     }
 
-    /// What it found in the data of all reads; `None` if it does not look.
+    /// Returns the results of checking all reads; `None` if it doesn't check.
     fn verified(&self) -> Option<Verified> {
         None
     }
 
-    /// Puts on record what has to be there before requests go out; also called at the end.
+    /// Writes out records that must exist before requests are sent; also called at the end.
     ///
     /// # Errors
-    /// What was made or looked at is not where it belongs; the worker's run ends with this.
+    /// Generated or checked data is not where it belongs; the worker's run ends with this error.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// For whoever wants to look at a content after the run.
+/// Lets a caller inspect a content after the run.
 impl<C: Content> Content for &mut C {
     type Request = C::Request;
     const TAKES_TIME: bool = C::TAKES_TIME;

@@ -1,13 +1,13 @@
-//! The cost of a worker itself: reads CPU time and context switches of its thread into plain result data,
-//! together with the ring's count of system calls.
+//! Measures a worker's own cost: reads the CPU time and context switches of its thread into plain result data, together
+//! with the ring's count of system calls.
 
 use brunt_result::Cost;
 
 use crate::block::worker::RingUse;
 
-/// The calling thread's so far, and what its ring counted. The loop makes no other system calls, but for some an interval
-/// that read what was used and the writes of a verification journal. Other threads count as time in the kernel, where
-/// they are nearly always.
+/// Returns the calling thread's cost so far, with its ring's counts. The ring counts all system calls of the loop
+/// except the few per interval that read resource usage and the writes of a verification journal. CPU time of other
+/// threads that work for the ring counts as system time, because they run almost entirely in the kernel.
 pub fn of_this_thread(ring: RingUse) -> Cost {
     let used = brunt_core::cost::ResourceUsage::of_thread();
     Cost {
@@ -23,7 +23,7 @@ pub fn of_this_thread(ring: RingUse) -> Cost {
 mod tests {
     use super::*;
 
-    /// Work of this thread shows up here, and a pause shows up as a switch and not as work.
+    /// Work of this thread is counted; a pause counts as a context switch, not as work.
     #[test]
     fn work_is_counted() {
         let calls = |system_calls| RingUse {

@@ -1,7 +1,7 @@
-//! What other hosts need to know of a load to run it. The side that runs the experiment asks a load what each host gets;
-//! an agent asks the load that it read what it may open for it. Loads that cannot run on other hosts don't implement this.
+//! The interface of loads that can run on other hosts. The side that runs the experiment asks a load what each host
+//! gets; an agent asks the load that it received what it may open. Only loads that can run on other hosts implement it.
 //!
-//! The rule: a host gets text that its own line of [`crate::LOADS`] reads. What is sent is the same for all kinds of
+//! The rule: a host gets text that its own line of [`crate::LOADS`] reads. The messages are the same for all kinds of
 //! loads, so that a new kind needs no new message.
 
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use brunt_result::replay::ReplayFidelity;
 use crate::commands::CommandLimits;
 use crate::load::{Load, LoadError, LoadInfo, RunOrder, WorkloadError};
 
-/// What a permit calls files and folders.
+/// The name of files and folders in a permit.
 pub(crate) const FILE: &str = "file";
 
-/// A load that other hosts can run: all of them share it, or each has one for itself.
+/// A load that other hosts can run, either shared among them or separately on each.
 pub trait HostedLoad: Load {
-    /// The hosts that its description names; none in what an agent read.
+    /// Returns the hosts named in its description; empty for a load that an agent received.
     fn named_hosts(&self) -> &[String];
 
-    /// What each host gets for a run, and what such a run promises.
+    /// Returns what each host gets for a run, and the properties of such a run.
     fn for_host(&self, order: &RunOrder) -> OrderedLoad;
 
-    /// Workers of each host that report.
+    /// Returns the number of reporting workers per host.
     fn reporters(&self) -> u32 {
         self.info().workers
     }
 
-    /// What is known of all hosts together.
+    /// Returns the information about all hosts together.
     fn info_of_all(&self) -> LoadInfo {
         let info = self.info();
         LoadInfo {
@@ -45,41 +45,42 @@ pub trait HostedLoad: Load {
         format!("{}, on {}", self.describe(), self.named_hosts().join(" + "))
     }
 
-    /// The seed of the host whose first worker has this number. Workers that share a sequence have the same seed.
+    /// Returns the seed of the host whose first worker has this number. Workers that share a sequence share a seed.
     fn host_seed(&self, seed: u64, _first_worker: u32) -> u64 {
         seed
     }
 
-    /// Whether hosts call [`Load::open`] before the first run and before each run, and may take long for it. If not, all
-    /// is done by [`Load::prepare`].
+    /// Returns true if hosts call [`Load::open`] before the first run and before each run, which may take long. If not,
+    /// [`Load::prepare`] does everything.
     fn is_opened(&self) -> bool {
         true
     }
 
-    /// Whether all runs of a host share what [`Load::open`] made there, until [`Load::close`].
+    /// Returns true if all runs on a host share what [`Load::open`] made there, until [`Load::close`].
     fn keeps_between_runs(&self) -> bool {
         false
     }
 
-    /// Whether engine and mode of its rings, where they are [`EngineSetting::Auto`] and [`RingMode::Auto`], are found by
-    /// trial runs on its hosts.
+    /// Returns true if trial runs on its hosts choose the engine and mode of its rings, where these are
+    /// [`EngineSetting::Auto`] and [`RingMode::Auto`].
     fn measures_rings(&self) -> bool {
         false
     }
 
-    /// A digest of what it reads before it runs; all hosts must have the same. `None`: it reads nothing.
+    /// Returns a digest of the input that it reads before it runs, which must be the same on all hosts. `None` if there
+    /// is no input.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The input can't be read.
     fn input_digest(&self) -> Result<Option<String>, WorkloadError> {
         Ok(None)
     }
 
-    /// The verdict on the parts of all hosts ([`crate::load::Finished::replay_part`]). `lost` says for each host without
-    /// a part why it has none. `None`: loads of this kind give no verdict.
+    /// Judges the parts of all hosts ([`crate::load::Finished::replay_part`]). `lost` has the reason for each host
+    /// without a part. `None`: loads of this kind are not judged.
     ///
     /// # Errors
-    /// A part cannot be used.
+    /// A part is unusable.
     fn judge(
         &self,
         _parts: &[String],
@@ -88,50 +89,50 @@ pub trait HostedLoad: Load {
         Ok(None)
     }
 
-    /// Asked by an agent: whether nothing in it is meant for the machine that runs the experiment.
+    /// For agents: checks that none of its settings apply only to the machine that runs the experiment.
     ///
     /// # Errors
-    /// The first key that is.
+    /// The first such key.
     fn check_sent(&self) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// Asked by an agent: whether it runs on the device that it was sent with.
+    /// For agents: returns true if it runs on the device that it was sent with.
     fn drives_device(&self) -> bool {
         true
     }
 
-    /// Asked by an agent: whether its owner allows all that it uses beside that device.
+    /// For agents: checks that the agent's owner allows everything it uses in addition to that device.
     ///
     /// # Errors
     /// Something is not allowed.
     fn check_allowed(&self, permit: &dyn Permit) -> Result<(), OpenError>;
 
-    /// Asked by an agent: whether its workers report each request.
+    /// For agents: returns true if its workers report each request.
     fn records_requests(&self) -> bool {
         false
     }
 }
 
-/// A load as each host gets it for one run.
+/// A load as sent to each host for one run.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedLoad {
-    /// For the table of loads.
+    /// Its description, for the table of loads.
     pub text: String,
-    /// Its name among those that this describes.
+    /// Its name among the loads of this description.
     pub member: String,
     /// Its kinds of operations.
     pub kinds: Vec<OpKind>,
-    /// Whether it keeps a record of requests.
+    /// True if it records requests.
     pub records: bool,
-    /// The folder of this machine for the journals of acknowledged writes of all hosts, if it keeps some.
+    /// The folder on this machine for the journals of acknowledged writes from all hosts, if it keeps any.
     pub journals: Option<PathBuf>,
-    /// Of each worker.
+    /// Queue depth of each worker.
     pub queue_depth: u32,
-    /// As stated; the hosts know what that means there.
+    /// The engine as stated; each host resolves it.
     pub engine: Option<EngineSetting>,
-    /// `None`: a load without rings.
+    /// The ring mode; `None` for a load without rings.
     pub ring: Option<RingMode>,
-    /// What its workers can be told while they run.
+    /// The commands that its workers accept while they run.
     pub commands: CommandLimits,
 }

@@ -1,4 +1,4 @@
-//! What a kind of load brings for its line of [`crate::LOADS`], and what its descriptions are read with.
+//! The type of the entries of [`crate::LOADS`], and the context in which descriptions of loads are read.
 //!
 //! The rule: this file knows no kind of load, so that the table and its entries don't form an import cycle.
 
@@ -9,59 +9,59 @@ use crate::load::{Load, WorkloadError};
 
 /// A kind of load.
 pub struct LoadKind {
-    /// Its name, as [`Load::kind`] says.
+    /// Its name, as returned by [`Load::kind`].
     pub name: &'static str,
-    /// What it does, in a line.
+    /// One line of help.
     pub help: &'static str,
-    /// A description of one, as in an experiment file.
+    /// An example description, as in an experiment file.
     pub example: &'static str,
-    /// What the list of an agent's owner calls what it uses beside devices, files and folders, if that is something:
-    /// `nfs` for `nfs:` ([`crate::HostedLoad::check_allowed`]).
+    /// The permit list's prefix for resources that it uses in addition to devices, files and folders, if any: `nfs` for
+    /// `nfs:` ([`crate::HostedLoad::check_allowed`]).
     pub permit: Option<&'static str>,
-    /// Reads a description; some describe several loads.
+    /// Parses a description; some describe several loads.
     pub read: fn(&str, &LoadContext) -> Result<Vec<NamedLoad>, ReadError>,
 }
 
-/// A load, with its name among those that one description makes.
+/// A load with its name among the loads of one description.
 pub type NamedLoad = (String, Arc<dyn Load>);
 
-/// Why a load cannot be made of a description.
+/// Why a description can't be turned into a load.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not TOML, or has a key that does not exist.
+    /// Not valid TOML, or an unknown key.
     #[error(transparent)]
     Text(#[from] Box<toml::de::Error>),
-    /// It makes no sense.
+    /// Invalid settings.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
 }
 
-/// What a load is read with beside its description.
+/// What a load is created from, in addition to its description.
 #[derive(Clone, Default)]
 pub struct LoadContext {
     /// Names of the targets that it drives as one device, in the order of their parts
-    /// ([`crate::load::LoadTarget::parts`]); none: one target, or all that it names.
+    /// ([`crate::load::LoadTarget::parts`]); empty: a single target, or all that it names.
     pub targets: Vec<String>,
-    /// What other loads have read that it may need as well.
+    /// Inputs that other loads have read and that it may need too.
     pub inputs: SharedInputs,
 }
 
-/// Inputs that several loads of an experiment or an agent need, such as what is known of a trace, so that each is made
-/// once. Clones share them.
+/// Inputs that several loads of an experiment or an agent need, such as the survey of a trace, so that each is made
+/// only once. Clones share them.
 #[derive(Clone, Default)]
 pub struct SharedInputs {
-    /// Each is a key with its input.
+    /// Pairs of a key and its input.
     kept: Arc<Mutex<Vec<Box<dyn Any + Send>>>>,
     inputs_max: Option<usize>,
 }
 
 impl SharedInputs {
-    /// Keeps all of them.
+    /// Keeps any number of inputs.
     pub fn new() -> SharedInputs {
         SharedInputs::default()
     }
 
-    /// Keeps at most so many: one more discards all others, which loads that have them still hold.
+    /// Keeps at most `inputs_max` inputs: one more discards all others, except in loads that hold them.
     pub fn at_most(inputs_max: usize) -> SharedInputs {
         SharedInputs {
             inputs_max: Some(inputs_max),
@@ -69,7 +69,7 @@ impl SharedInputs {
         }
     }
 
-    /// The input of this key, which is made now if no load with the same types has asked for it.
+    /// Returns the input with this key and these types, making it now if no load has requested it before.
     pub fn share<K, V>(&self, key: K, make: impl FnOnce() -> V) -> V
     where
         K: PartialEq + Send + 'static,

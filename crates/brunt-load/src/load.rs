@@ -1,5 +1,5 @@
-//! A load of any kind: requests to a device, operations on files. Each point of an experiment has a [`Load`],
-//! which [`crate::decisions`] runs; every kind is a line of [`crate::LOADS`].
+//! The trait for loads of any kind: requests to a device, operations on files. Each point of an experiment has a
+//! [`Load`], which [`crate::decisions`] runs; every kind has a line in [`crate::LOADS`].
 //!
 //! The rule: a load executes one run as ordered and reports its results. Decisions that involve all workers
 //! (steady state, rate, queue depth) are made above it.
@@ -26,70 +26,69 @@ use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
 
-/// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
+/// Minimum reporting interval: merging its histograms takes a tenth of a millisecond.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Longest report interval (papers/spek.md, 2.1).
+/// Maximum reporting interval (papers/spek.md, 2.1).
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Where a load's workers send what they see.
+/// Channel on which a load's workers report.
 pub type MessageSender = WorkerSender<LoadError>;
 
-/// A load as described, for as many runs as anybody wants.
+/// A described load, for any number of runs.
 pub trait Load: std::fmt::Debug + Send + Sync {
-    /// Its line in [`crate::LOADS`].
+    /// Returns its name in [`crate::LOADS`].
     fn kind(&self) -> &'static str;
 
-    /// What there is to know of it without running it.
+    /// Returns what is known about it without running it.
     fn info(&self) -> LoadInfo;
 
-    /// For people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
+    /// Describes it for people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
 
-    /// Keys of its own in a plan, beside those that every load has.
+    /// Returns additional keys for a plan, on top of those that every load has.
     fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
 
-    /// The other hosts that it runs on; none: it runs here.
+    /// Returns the other hosts that it runs on; empty if it runs here.
     fn hosts(&self) -> &[String] {
         &[]
     }
 
-    /// What it reads before its first run, such as `traces`. That may take long, and is needed by
-    /// [`Load::check_target`].
+    /// Returns the kind of input that it reads before its first run, such as `traces`. Reading it may take long, and
+    /// [`Load::check_target`] needs it.
     fn input(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether it fits the device of a target, one of those that it runs on. Opens no device.
+    /// Checks that it fits the device of one of its targets. Opens no device.
     ///
     /// # Errors
-    /// It does not fit, or its input cannot be read.
+    /// It does not fit, or its input can't be read.
     fn check_target(&self, _info: &DeviceInfo, _target: &str) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// Whether it changes what is on a target, one of those that it runs on. Reads what it replays, if that was not done
-    /// yet, and knows more than [`LoadInfo::writes`] then.
+    /// Returns true if it changes data on one of its targets. Reads the trace that it replays, if not done yet, so it
+    /// is more precise than [`LoadInfo::writes`].
     ///
     /// # Errors
-    /// What it replays cannot be read.
+    /// The trace can't be read.
     fn changes_target(&self, _target: &str) -> Result<bool, WorkloadError> {
         Ok(self.info().writes)
     }
 
-    /// Makes what all of its runs share, and says what the user has to know beside the figures. Called once, before the
-    /// first run. `stop` is looked at by those that wait for others meanwhile.
+    /// Prepares what all its runs share, and returns notes for the user. Called once, before the first run. Loads that
+    /// wait for other hosts check `stop` meanwhile.
     ///
     /// # Errors
-    /// It cannot be used here; [`LoadError::Interrupted`] when `stop` was set.
+    /// It can't be used here; [`LoadError::Interrupted`] if `stop` was set.
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError>;
 
-    /// Makes the workers of one run ready; they report to `inbox`, and wait for their start. `stop` is looked at while
-    /// that takes long.
+    /// Prepares the workers of one run; they report to `inbox` and wait for their start. Checks `stop` meanwhile.
     ///
     /// # Errors
-    /// [`LoadError::Interrupted`] when `stop` was set meanwhile; otherwise the run cannot be made.
+    /// [`LoadError::Interrupted`] if `stop` was set meanwhile; otherwise the reason why the run is impossible.
     fn prepare(
         &self,
         on: &LoadTarget,
@@ -98,33 +97,33 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         stop: &AtomicBool,
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError>;
 
-    /// Takes away what [`Load::open`] made. Called once, after the last run.
+    /// Removes what [`Load::open`] made. Called once, after the last run.
     ///
     /// # Errors
-    /// Something is left behind.
+    /// Something could not be removed.
     fn close(&self) -> Result<(), LoadError> {
         Ok(())
     }
 
-    /// Itself as a load that other hosts can run; `None`: it runs only where it was made.
+    /// Returns itself as a load that other hosts can run; `None` if it only runs locally.
     fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
         None
     }
 }
 
-/// What a load is run on.
+/// The target of a load.
 #[derive(Clone, Default)]
 pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
-    /// The parts of it that several targets have, one behind the other; empty for one target.
+    /// The parts of it that belong to several targets, one after the other; empty for one target.
     pub parts: Vec<Range<u64>>,
-    /// Of a load of several jobs what each is run on; one that is not here is run on the above.
+    /// The target of each job, for a load with several jobs; jobs without an entry use the fields above.
     pub jobs: Vec<LoadTarget>,
 }
 
 impl LoadTarget {
-    /// All of one device.
+    /// Returns a target that is all of one device.
     pub fn of(device: Arc<dyn Backend>) -> LoadTarget {
         LoadTarget {
             device: Some(device),
@@ -132,64 +131,64 @@ impl LoadTarget {
         }
     }
 
-    /// What a job is run on.
+    /// Returns the target of a job.
     pub fn job(&self, index: usize) -> &LoadTarget {
         self.jobs.get(index).unwrap_or(self)
     }
 }
 
-/// What there is to know of a load without running it.
+/// What is known about a load without running it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadInfo {
-    /// The kinds of operations it makes, in the order of their figures.
+    /// The kinds of its operations, in the order of their figures.
     pub kinds: Vec<OpKind>,
     /// Worker threads.
     pub workers: u32,
-    /// Requests that each keeps outstanding at most.
+    /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
     /// When requests are issued.
     pub pace: Pace,
-    /// What comes before measuring, by time.
+    /// Duration of the warm-up before measuring.
     pub ramp_up: Duration,
-    /// Length of an interval; zero: one for all of the run.
+    /// Length of an interval; zero: one for the whole run.
     pub interval: Duration,
     /// It ends when the throughput is steady.
     pub steady: Option<SteadyGoal>,
-    /// Its queue depth is found before the first run.
+    /// Its queue depth is searched for before the first run.
     pub depth_search: Option<DepthGoal>,
-    /// How long a run takes at least.
+    /// Minimum duration of a run.
     pub time_min: Duration,
-    /// Whether it may take longer: it ends when its requests or bytes are done.
+    /// True if it may take longer, because it ends when its requests or bytes are done.
     pub open_ended: bool,
-    /// Whether the device is written.
+    /// True if it writes to the device.
     pub writes: bool,
-    /// Which engine its rings have; [`EngineSetting::Auto`] is measured before the first run
+    /// The engine of its rings; [`EngineSetting::Auto`] is measured before the first run
     /// ([`crate::decisions::settle`]).
     pub engine: EngineNeed,
-    /// How its workers' rings work; [`RingMode::Auto`] is measured before the first run, too.
+    /// The mode of its workers' rings; [`RingMode::Auto`] is also measured before the first run.
     pub ring: RingMode,
 }
 
-/// What a load says about the engine of its rings.
+/// A load's requirement for the engine of its rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineNeed {
     /// It has no rings.
     #[default]
     None,
-    /// It takes what its process has.
+    /// The process's default.
     Usual,
-    /// Its workload says this.
+    /// As stated in its workload.
     Stated(EngineSetting),
 }
 
 impl EngineNeed {
-    /// Of a load with rings whose workload says this.
+    /// Returns the requirement of a load with rings, given its workload's setting.
     pub fn of(setting: Option<EngineSetting>) -> EngineNeed {
         setting.map_or(EngineNeed::Usual, EngineNeed::Stated)
     }
 }
 
-/// One worker that makes one request after another until all are done, and writes nothing: a load states what is different.
+/// One worker with one outstanding request at a time, until all are done, without writes; loads override what differs.
 impl Default for LoadInfo {
     fn default() -> LoadInfo {
         LoadInfo {
@@ -215,45 +214,45 @@ impl Default for LoadInfo {
 pub enum Pace {
     /// After completions.
     Closed,
-    /// At their times: so many a second, all workers together.
+    /// At scheduled times, at this rate of all workers together.
     Open {
-        /// Requests a second.
+        /// Requests per second.
         rate: f64,
     },
-    /// At the highest rate that keeps a promise.
+    /// At the highest rate that keeps a latency limit.
     Search(RateGoal),
 }
 
-/// A rate search's promise and how it is looked for.
+/// The goal of a rate search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateGoal {
-    /// What has to hold.
+    /// The limit to keep.
     pub promise: Promise,
     /// Starting rate in requests per second.
     pub rate: f64,
-    /// The answer is known to within this share of itself.
+    /// The search ends when the answer is known to within this share.
     pub tolerance: f64,
 }
 
-/// How a queue depth is looked for.
+/// The goal of a queue depth search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthGoal {
-    /// Where it begins.
+    /// The first depth to try.
     pub from: u32,
-    /// The deepest that is tried.
+    /// The maximum depth to try.
     pub max: u32,
-    /// How long each is measured.
+    /// How long each trial is measured.
     pub time: Duration,
-    /// Looked for is the deepest that keeps this promise, not the one that saturates the target.
+    /// Find the greatest depth that keeps this limit, instead of the one that saturates the target.
     pub promise: Option<Promise>,
 }
 
-/// A limit of a percentile of the response time.
+/// A limit for a percentile of the response time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// Such as 99.
+    /// The percentile, such as 99.
     pub percentile: f64,
-    /// What it may be at most.
+    /// Its maximum value.
     pub limit: Duration,
 }
 
@@ -262,11 +261,11 @@ pub struct Promise {
 pub struct SteadyGoal {
     /// Length of a round.
     pub round: Duration,
-    /// Rounds at most.
+    /// Maximum number of rounds.
     pub rounds_max: u32,
-    /// When the first begins.
+    /// Time before the first round begins.
     pub after: Duration,
-    /// What has to hold.
+    /// The criteria of the steady state.
     pub rule: SteadyRule,
 }
 
@@ -283,24 +282,24 @@ pub enum SteadyFigure {
     ServiceTime,
 }
 
-/// What has to hold over the last rounds, each as a share of their mean.
+/// Criteria over the most recent rounds, as shares of their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyRule {
-    /// Rounds looked at.
+    /// Number of rounds considered.
     pub window: usize,
-    /// Their figure.
+    /// The figure to compare.
     pub figure: SteadyFigure,
-    /// Largest minus smallest, at most.
+    /// Maximum difference between the largest and the smallest value.
     pub range: Option<f64>,
-    /// Rise of the fitted line over the window, at most, up or down.
+    /// Maximum rise or fall of the fitted line over the window.
     pub rise: Option<f64>,
-    /// Distance of any from the mean, at most.
+    /// Maximum distance of any value from the mean.
     pub deviation: Option<f64>,
-    /// Rise of the fitted line from round to round, at most, up or down.
+    /// Maximum rise or fall of the fitted line per round.
     pub slope: Option<f64>,
 }
 
-/// SNIA's.
+/// SNIA's criteria.
 impl Default for SteadyRule {
     fn default() -> SteadyRule {
         let (figure, range, rise) = (SteadyFigure::Requests, Some(0.20), Some(0.10));
@@ -315,45 +314,44 @@ impl Default for SteadyRule {
     }
 }
 
-/// One run, as it is asked for.
+/// The order for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOrder {
-    /// All requests follow from it.
+    /// Seed of all requests.
     pub seed: u64,
-    /// Tells the blocks of this run from those of another when they are verified.
+    /// Distinguishes the blocks of this run from others during verification.
     pub run: u64,
-    /// Its place among the runs of an experiment; verification journals are kept apart by it. `None`: it
-    /// stands alone.
+    /// Its number among the runs of an experiment, which also separates verification journals. `None` for a single run.
     pub order: Option<u32>,
-    /// The engine of its rings, if that was chosen already.
+    /// The engine of its rings, if already chosen.
     pub engine: Option<EngineSetting>,
-    /// How the rings work, if that was chosen already.
+    /// The mode of its rings, if already chosen.
     pub ring: Option<RingMode>,
-    /// The queue depth, if another than the load's own.
+    /// The queue depth, if it differs from the load's own.
     pub depth: Option<u32>,
-    /// The rate, if another than the load's own.
+    /// The rate, if it differs from the load's own.
     pub rate: Option<RateTrial>,
-    /// It is a trial, to find out how the load should be run.
+    /// Set for a trial that determines how to run the load.
     pub trial: Option<Trial>,
-    /// Its workers are some of the run's, the others being elsewhere; `None`: they are all of them.
+    /// Set if only some of the run's workers are here; `None`: all are.
     pub part: Option<RunPart>,
-    /// Journals of a load that verifies what it writes go there; `None`: into its folder, if it names one.
+    /// Receives the journals of a load that verifies its writes; `None`: they go to its folder, if it names one.
     pub shelf: Option<JournalShelf>,
 }
 
-/// Some workers of a run. They make the requests that they would make if all were here.
+/// Some of a run's workers. They make the same requests as if all workers were here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPart {
-    /// Number of the first among all.
+    /// Number of the first one among all workers.
     pub first_worker: u32,
-    /// How many the run has everywhere.
+    /// Number of workers of the run on all hosts.
     pub workers_of_all: u32,
-    /// How many share the device of these: all, or where each host has its own, those of this host.
+    /// Number of workers that share these workers' device: all, or those of this host if each host has its own device.
     pub workers_on_device: u32,
 }
 
 impl RunPart {
-    /// All of a run that has so many.
+    /// Returns the part that is all of a run with this number of workers.
     pub fn whole(workers: u32) -> RunPart {
         RunPart {
             first_worker: 0,
@@ -363,26 +361,26 @@ impl RunPart {
     }
 }
 
-/// A rate that is tried.
+/// A rate to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateTrial {
     /// Requests per second, all workers together.
     pub rate: f64,
-    /// Hopelessly late requests are skipped after this long.
+    /// Requests that are this late are skipped, so a hopeless trial ends early.
     pub skip_after: Duration,
 }
 
-/// A run of so long, in which nothing is verified and no request recorded.
+/// A run of limited duration, without verification or recorded requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// How long it is measured.
     pub time: Duration,
-    /// Ramp-up of a load that has none.
+    /// Ramp-up if the load has none.
     pub ramp_up: Duration,
 }
 
 impl RunOrder {
-    /// The load as it is, standing alone.
+    /// Returns the order for a single run of the load without changes.
     pub fn alone(seed: u64) -> RunOrder {
         RunOrder {
             seed,
@@ -398,7 +396,7 @@ impl RunOrder {
         }
     }
 
-    /// What its blocks are told from others' by.
+    /// Returns the mark that distinguishes its blocks from others.
     pub(crate) fn mark(&self) -> RunMark {
         RunMark {
             run: self.run,
@@ -407,29 +405,29 @@ impl RunOrder {
     }
 }
 
-/// What was made ready.
+/// The result of preparing a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreparedLoad {
-    /// How many workers report.
+    /// Number of reporting workers.
     pub workers: u32,
-    /// Requests that each may keep outstanding.
+    /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// The engine of their rings, measured now if nobody had chosen; `None` for a load without rings, and where it is
-    /// other hosts' that say later what they have.
+    /// The engine of their rings, measured now if not chosen before; `None` for a load without rings, and if other
+    /// hosts report theirs later.
     pub engine: Option<EngineChoice>,
-    /// How their rings work, likewise.
+    /// The mode of their rings; `None` in the same cases.
     pub ring: Option<RingChoice>,
-    /// Of a load of several jobs each, in the order of their workers; empty of all others.
+    /// The jobs of a load with several, in the order of their workers; otherwise empty.
     pub jobs: Vec<PreparedJob>,
-    /// How long before their start the workers have to be told of it.
+    /// How long in advance the workers have to know their start time.
     pub notice: Duration,
 }
 
-/// What workers in threads of this process need.
+/// Sufficient notice for worker threads of this process.
 const NOTICE: Duration = Duration::from_millis(2);
 
 impl PreparedLoad {
-    /// One load, without jobs and rings.
+    /// Returns the result for one load without jobs and rings.
     pub fn alone(workers: u32, queue_depth: u32) -> PreparedLoad {
         PreparedLoad {
             workers,
@@ -442,84 +440,84 @@ impl PreparedLoad {
     }
 }
 
-/// A job that was made ready among others.
+/// A prepared job of a load with several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreparedJob {
-    /// How many workers report for it.
+    /// Number of workers that report for it.
     pub workers: u32,
-    /// As [`PreparedLoad::engine`].
+    /// See [`PreparedLoad::engine`].
     pub engine: Option<EngineChoice>,
-    /// Number of its first interval among those of the run: it may start later than others.
+    /// Number of its first interval among those of the run; it may start later than others.
     pub first_interval: u64,
-    /// Whether its end is that of the run.
+    /// True if the run ends when this job ends.
     pub ends_run: bool,
 }
 
-/// A run that was made ready. When it is dropped its workers are stopped and gone.
+/// A prepared run. Dropping it stops its workers and waits for them.
 pub trait RunningLoad: Send {
-    /// Has the workers start at this time. Called once, when all have reported that they are ready.
+    /// Starts the workers at this time. Called once, when all have reported that they are ready.
     fn start(&mut self, at: Nanos);
 
-    /// Tells the workers.
+    /// Gives the workers a command.
     ///
     /// # Errors
-    /// This load cannot do that; it goes on as before.
+    /// This load does not support the command; it continues unchanged.
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError>;
 
-    /// Waits for the last worker to be gone. Called when each has reported its end.
+    /// Waits for the last worker to end. Called when each has reported its end.
     fn finish(self: Box<Self>) -> Finished;
 }
 
-/// What a load knows of a run that ended, beside what its workers reported.
+/// Results of a run from the load, in addition to its workers' reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finished {
-    /// The page cache's part, if there was one in the way.
+    /// The influence of the page cache, if one was involved.
     pub page_cache: Option<PageCache>,
-    /// How true it was, of the replay of a trace.
+    /// How faithful the replay of a trace was.
     pub replay: Option<Box<ReplayFidelity>>,
-    /// The same of a part, the others being on other hosts: for [`HostedLoad::judge`].
+    /// The measurements of this part of a replay shared with other hosts, for [`HostedLoad::judge`].
     pub replay_part: Option<String>,
-    /// What its devices went through that their requests do not tell, such as attempts to connect; by worker.
+    /// Problems of its devices that don't show in the requests, such as connection attempts; by worker.
     pub troubles: Vec<String>,
-    /// The hosts that ran it, if they are others.
+    /// The hosts that ran it, if not this one.
     pub hosts: Vec<HostFigures>,
-    /// The same of each job of a load of several.
+    /// The results of each job, for a load with several.
     pub jobs: Vec<Finished>,
 }
 
-/// Why a run could not be.
+/// Why a run failed or could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The load makes no sense, or not on this device.
+    /// The load is invalid, or does not fit this device.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// A worker could not open the device.
     #[error("worker {worker} cannot open {device}: {source}")]
     Open {
-        /// Which.
+        /// Number of the worker.
         worker: u32,
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// Why.
+        /// The cause.
         source: Box<OpenError>,
     },
-    /// A worker has no thread or no ring, or it failed, or its journal did.
+    /// A worker failed, or its thread, ring or journal did.
     #[error("worker {worker}: {source}")]
     Io {
-        /// Which.
+        /// Number of the worker.
         worker: u32,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Trouble that only loads of this kind have.
+    /// An error specific to this kind of load.
     #[error("{source}")]
     Own {
         /// The load's kind.
         kind: &'static str,
-        /// Why, and what to do.
+        /// The cause, and what to do about it.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A load for devices was given none.
+    /// A load for devices has no device.
     #[error("a {kind} load sends its requests to a device, and its target has none that is open")]
     NoDevice {
         /// The load's kind.
@@ -528,18 +526,18 @@ pub enum LoadError {
     /// The targets of one load cannot be driven as one device.
     #[error("devices: {0}")]
     Join(#[from] JoinError),
-    /// Somebody stopped it while it was made ready.
+    /// The run was stopped while it was being prepared.
     #[error("interrupted while the run was being prepared")]
     Interrupted,
 }
 
-/// What is wrong with a workload: which key, and what would be right.
+/// An error in a workload: which key, and what would be correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct WorkloadError {
     /// The key as written in the file, such as `blocks` or `stop.steady.round`.
     pub key: &'static str,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be correct.
     pub what: String,
 }
 

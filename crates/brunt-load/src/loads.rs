@@ -1,10 +1,10 @@
-//! The table of loads: one line for each kind that an experiment can have. To add one: a folder whose load implements
-//! [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and its line here.
+//! The table of loads: one line per kind that an experiment can have. To add a kind, write a folder whose load
+//! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here.
 
 use crate::kind::LoadKind;
 use crate::{block, file, replay, together};
 
-/// All kinds.
+/// All kinds of load.
 pub const LOADS: &[LoadKind] = &[
     block::LINE,
     file::LINE,
@@ -14,7 +14,7 @@ pub const LOADS: &[LoadKind] = &[
     crate::nap::LINE,
 ];
 
-/// The kind of this name.
+/// Looks up a kind by name.
 pub fn load_kind(name: &str) -> Option<&'static LoadKind> {
     LOADS.iter().find(|kind| kind.name == name)
 }
@@ -53,14 +53,14 @@ mod tests {
         }
     }
 
-    /// What is sent to another host is read there as a load that describes itself in the same words and names no hosts.
+    /// A load that is sent to another host is read there as a load with the same description and no hosts.
     #[test]
     fn a_load_that_other_hosts_can_run_survives_being_sent() {
         let context = LoadContext::default();
         let mut sent = Vec::new();
         for kind in LOADS {
             let text = format!("hosts = [\"a\", \"b\"]\n{}", kind.example);
-            // Other loads have no such key.
+            // Loads that can't run on other hosts have no `hosts` key.
             let here = (kind.read)(kind.example, &context).unwrap();
             let hosted = (kind.read)(&text, &context).unwrap_or_default();
             for ((name, load), (_, here)) in hosted.into_iter().zip(here) {

@@ -1,10 +1,10 @@
-//! How results leave a load: the trait [`Recorder`], implemented by files, terminals and web pages. The
-//! results themselves are plain data of `brunt_result`.
+//! The trait [`Recorder`], through which results leave a load; files, terminals and web pages implement it. The results
+//! themselves are plain data of `brunt_result`.
 
 use brunt_block::{DeviceError, Op};
 use brunt_result::{Interval, OpKind, RequestRecord, RequestStatus};
 
-/// The status that stands for a device's error.
+/// Returns the request status for a device's error.
 pub fn status_of(error: &DeviceError) -> RequestStatus {
     match error {
         DeviceError::Refused { .. } => RequestStatus::Scsi,
@@ -16,7 +16,7 @@ pub fn status_of(error: &DeviceError) -> RequestStatus {
     }
 }
 
-/// The kind of a device's operation.
+/// Returns the kind of a device's operation.
 #[inline]
 pub fn kind_of(op: Op) -> OpKind {
     match op {
@@ -28,31 +28,31 @@ pub fn kind_of(op: Op) -> OpKind {
     }
 }
 
-/// Takes the figures as the run goes. Called between batches: what it does delays requests.
+/// Receives figures during the run. Called between batches, so its work delays requests.
 pub trait Recorder {
-    /// An interval is over.
+    /// An interval has ended.
     fn interval(&mut self, interval: &Interval);
 
-    /// Some more requests ended; only when the workload has `record_requests`.
+    /// More requests have ended; called only if the workload has `record_requests`.
     fn requests(&mut self, _batch: &[RequestRecord]) {}
 
-    /// An interval of one job is over, of a load of several; those of all together come through
+    /// An interval of one job has ended, in a load with several jobs; intervals of all jobs together come through
     /// [`Recorder::interval`].
     fn job_interval(&mut self, _job: usize, _interval: &Interval) {}
 
-    /// Some more requests of one job ended. They are not told of again through [`Recorder::requests`].
+    /// More requests of one job have ended. They are not reported again through [`Recorder::requests`].
     fn job_requests(&mut self, _job: usize, _batch: &[RequestRecord]) {}
 
-    /// All workers are ready and start at `start`; measuring begins when ramp-up is over.
+    /// All workers are ready and start at `start`; measuring begins after ramp-up.
     fn starts(&mut self, _start: brunt_core::Nanos) {}
 
-    /// Nothing more can be taken (a full disk): the run ends as if it had been interrupted.
+    /// Returns true if nothing more can be recorded (a full disk): the run then ends as if interrupted.
     fn is_full(&self) -> bool {
         false
     }
 }
 
-/// Takes nothing; the outcome says it all.
+/// Records nothing, for callers that only need the outcome.
 pub struct NoRecorder;
 
 impl Recorder for NoRecorder {

@@ -1,6 +1,6 @@
-//! A worker's next request and its time: the interface between the source of requests and the loop that sends
-//! them. The synthetic generator is a sequence; a trace is another. A worker reports how each request ended,
-//! so a sequence can hold back requests that depend on earlier ones.
+//! A worker's next request and its time: the interface between the source of requests and the loop that sends them. The
+//! synthetic generator is one sequence; a trace is another. A worker reports how each request ended, so a sequence can
+//! hold back requests that depend on earlier ones.
 //!
 //! The rule: a sequence never waits before its worker has left, and never reads a clock; it only knows the times it is
 //! given. A request that it has handed out belongs to its worker and returns exactly once through
@@ -9,87 +9,87 @@
 use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
 
-/// What comes next.
+/// A sequence's answer to a worker that asks for its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The request that was written is due at this time, which may be later than now. A closed loop's are due when they
-    /// are asked for.
+    /// The request that was written is due at this time, which may be later than now. In a closed loop, requests are
+    /// due when they are asked for.
     Due(Nanos),
-    /// Nothing is due before this time. In contrast to [`Next::Due`] nothing is decided yet: another worker
-    /// may get the request, or another rate may make it earlier.
+    /// Nothing is due before this time. Unlike with [`Next::Due`], nothing is decided yet: another worker may get the
+    /// request, or a new rate may make it due earlier.
     Later(Nanos),
-    /// Nothing before the completion of the request with this index, which may be another worker's. The worker asks
-    /// again after any completion of its own, and every [`FOREIGN_POLL_NANOS`] while it has none of this index.
+    /// Nothing is due before the request with this index completes, which may be another worker's. The worker asks
+    /// again after any of its own completions and, while it doesn't hold this request itself, every
+    /// [`FOREIGN_POLL_NANOS`].
     WaitFor(u64),
-    /// There is nothing more, ever.
+    /// No more requests, ever.
     End,
 }
 
-/// How often a worker looks whether another worker's request has completed: the most by which a dependent request
-/// is late for it.
+/// How often a worker checks whether another worker's request has completed; the maximum delay that this adds to a
+/// dependent request.
 pub const FOREIGN_POLL_NANOS: u64 = 100_000;
 
-/// Requests in their order. A worker owns one; several workers that draw from the same one each own a handle on
-/// it.
+/// Requests in order. Each worker owns one; workers that share a sequence each own a handle to it.
 pub trait Sequence {
-    /// What a worker sends.
+    /// The type of a worker's requests.
     type Request;
 
-    /// Whether it is told of each request when it is sent ([`Sequence::sent`]).
+    /// True if it needs to be notified of each request that is sent ([`Sequence::sent`]).
     const WATCHES: bool = false;
 
-    /// The run starts at this time. Called once by each worker, before anything else.
+    /// Sets the start time of the run. Called once by each worker, before anything else.
     fn starts(&mut self, start: Nanos);
 
-    /// What comes next for the worker that asks. A request is written into `place`, where the worker keeps it until it
-    /// ends; with any other answer what `place` holds means nothing. `now` never runs backwards for one worker.
+    /// Returns the next request of the worker that asks. The request is written into `place`, where the worker keeps it
+    /// until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
-    /// The device took this request at this time; told again of each further attempt. Only if it
-    /// [`Sequence::WATCHES`].
+    /// The device accepted this request at this time; called again for each further attempt. Only called if the
+    /// sequence [`Sequence::WATCHES`].
     fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
 
-    /// The worker is about to wait for its device. It has told of all that ended; `unsent` requests that it was given are
-    /// not with the device yet and are going to be. Only if it [`Sequence::WATCHES`].
+    /// The worker is about to wait for its device. It has reported all requests that ended; `unsent` of its requests
+    /// have not been submitted to the device yet, but will be. Only called if the sequence [`Sequence::WATCHES`].
     fn pause(&mut self, _unsent: usize) {}
 
-    /// Whether another worker may go on after the next [`Sequence::pause`], so that what this one has sent has to be with
-    /// the kernel before.
+    /// Returns true if another worker may continue after the next [`Sequence::pause`], so that this worker's requests
+    /// must be with the kernel before.
     fn hands_over(&self) -> bool {
         false
     }
 
-    /// Whether the last answer was [`Next::Later`] only because what comes next is not known yet: another worker is deciding
-    /// it, or it was not read yet. There may be more that is due.
+    /// Returns true if the last answer was [`Next::Later`] only because the next request is not known yet: another
+    /// worker is deciding, or it has not been read yet. More requests may be due.
     fn is_undecided(&self) -> bool {
         false
     }
 
-    /// Records the ages at `now` of requests that are due by then and were not given to a worker. Called when an interval
-    /// ends. Sequences that don't know what comes next record none.
+    /// Records the ages at `now` of requests that are due by then and have not been given to a worker. Called when an
+    /// interval ends. Sequences that don't know their next requests record nothing.
     fn overdue(&self, _now: Nanos, _ages: &mut Histogram) {}
 
-    /// A request that was given is not going to be sent by anybody: the run is over before it is due. It does not
-    /// complete.
+    /// No worker will send this request, because the run ends before it is due. It does not complete.
     fn given_back(&mut self, _index: u64, _at: Nanos) {}
 
-    /// The worker sends no more. Whether others go on, which then send what is due; it may still ask, to count what
-    /// nobody sends. If `may_wait`, that asking waits for what is not read yet, up to a limit.
+    /// The worker sends no more requests, but may still ask for them to count those that will not be sent. If
+    /// `may_wait`, asking then waits for requests not read yet, up to a limit. Returns true if other workers continue,
+    /// which then send what is due.
     fn leaves(&mut self, _may_wait: bool) -> bool {
         false
     }
 
-    /// A request ended at this time, for good and however: also one that was skipped.
+    /// A request finally ended at this time with this status, which includes skipped requests.
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
-    /// From now on requests come at this rate, requests a second of all workers together. `false`: the times of this
-    /// sequence do not follow from a rate.
+    /// Changes the rate, in requests per second of all workers together. Returns `false` if the times of this sequence
+    /// do not depend on a rate.
     fn set_rate(&mut self, _rate: f64, _now: Nanos) -> bool {
         false
     }
 }
 
-/// For whoever wants to look at a sequence after the run.
+/// Lets a caller inspect a sequence after the run.
 impl<S: Sequence> Sequence for &mut S {
     type Request = S::Request;
     const WATCHES: bool = S::WATCHES;

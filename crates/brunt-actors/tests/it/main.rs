@@ -1,3 +1,3 @@
-//! The integration tests of brunt-actors, one module each: they are linked once and run in parallel.
+//! The integration tests of brunt-actors, one module each: linked once and run in parallel.
 
 mod system;

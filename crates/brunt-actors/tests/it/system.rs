@@ -1,4 +1,4 @@
-//! Schedulers on real threads and in a test's hands: order, bounds, failures, ends.
+//! Schedulers on real threads and driven by a test: order, bounds, failures and shutdown.
 #![cfg(not(feature = "model-check"))]
 
 use std::sync::mpsc::{Sender, channel};
@@ -11,7 +11,7 @@ use brunt_actors::{
 
 const SOON: Duration = Duration::from_secs(600);
 
-/// Sends what it gets to `next`, tagged with its number.
+/// Forwards each message to `next`, tagged with its number.
 struct Forward {
     number: u64,
     next: Address<(u64, u64)>,
@@ -25,7 +25,7 @@ impl Actor for Forward {
     }
 }
 
-/// Checks that each sender's messages come in order, and reports how many came when it finishes.
+/// Checks that each sender's messages arrive in order, and reports their counts when it finishes.
 struct InOrder {
     next: Vec<u64>,
     result: Sender<Vec<u64>>,
@@ -47,9 +47,8 @@ impl Actor for InOrder {
     }
 }
 
-/// No message is lost, doubled or overtaken between any two actors, with many
-/// senders on several schedulers, stealing, and inboxes that are full all the time; and no inbox
-/// ever holds more than its capacity.
+/// No message is lost, duplicated or overtaken between any two actors, with many senders on several
+/// schedulers, stealing, and inboxes that are always full; no inbox ever exceeds its capacity.
 #[test]
 fn nothing_is_lost_or_overtaken() {
     for (schedulers, placement) in [
@@ -98,7 +97,7 @@ fn nothing_is_lost_or_overtaken() {
     }
 }
 
-/// Takes a message each time it is told to, so that a test can fill its inbox.
+/// Sets a timer for each message.
 struct Slow {
     delay: Duration,
 }
@@ -127,7 +126,7 @@ impl Actor for Burst {
     }
 }
 
-/// Handles messages, and can be seen.
+/// Handles messages without effect; tests read its statistics.
 struct Count;
 
 impl Actor for Count {
@@ -136,8 +135,7 @@ impl Actor for Count {
     fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
 }
 
-/// A handler that sends far more than an inbox holds waits, and the inbox's capacity
-/// is a bound, not a wish.
+/// A handler that sends far more than an inbox holds has to wait, so the capacity is kept.
 #[test]
 fn capacity_is_never_passed() {
     for schedulers in [1, 3] {
@@ -177,8 +175,8 @@ fn capacity_is_never_passed() {
     }
 }
 
-/// From outside, `try_send` is refused by a full inbox, and the message comes back;
-/// what was taken is handled later.
+/// A full inbox refuses `try_send` from outside and returns the message; accepted messages are
+/// handled later.
 #[test]
 fn a_full_inbox_refuses() {
     let mut system = Builder::default().schedulers(1).manual();
@@ -240,8 +238,8 @@ fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
     left
 }
 
-/// Two actors that fill each other's inboxes do not stand still for ever: the
-/// circle is found, moved by a message above the capacity, counted, and all messages arrive.
+/// Two actors that fill each other's inboxes do not deadlock: the cycle is detected, broken by a
+/// message above the capacity, and counted, and all messages arrive.
 #[test]
 fn a_circle_of_full_inboxes_moves() {
     for schedulers in [1, 2] {
@@ -261,8 +259,8 @@ fn a_circle_of_full_inboxes_moves() {
     }
 }
 
-/// A circle in which messages multiply ends in a failure that names it, not in a hang
-/// and not in unbounded memory.
+/// A cycle in which messages multiply ends in a failure that names its actors, not in a hang or
+/// unbounded memory.
 #[test]
 fn a_circle_that_multiplies_fails_by_name() {
     let mut system = Builder::default().schedulers(2).manual();
@@ -294,8 +292,8 @@ impl Actor for Fragile {
     }
 }
 
-/// A panic ends one actor, is reported in its words, and its later messages count
-/// as undelivered; the others go on.
+/// A panic ends one actor, is reported with its message, and the actor's later messages count as
+/// undelivered; the others keep running.
 #[test]
 fn a_panic_is_contained_and_reported() {
     let mut system = Builder::default().schedulers(1).manual();
@@ -330,7 +328,7 @@ fn a_panic_is_contained_and_reported() {
     assert_eq!(snapshot.actors[0].state, ActorState::Idle);
 }
 
-/// Sets timers and notes when they fire.
+/// Sets timers and records when they fire.
 struct Alarm {
     fired: Vec<(u64, u64)>,
     result: Sender<Vec<(u64, u64)>>,
@@ -362,7 +360,7 @@ impl Actor for Alarm {
     }
 }
 
-/// Timers fire in order and on time in virtual time; an hour takes no time.
+/// Timers fire in order and on time in virtual time; an hour takes no real time.
 #[test]
 fn timers_follow_the_clock() {
     let (result, results) = channel();
@@ -401,7 +399,7 @@ fn timers_wake_a_sleeping_scheduler() {
     fired.recv_timeout(SOON).unwrap();
 }
 
-/// Holds back the last message until it is told to finish.
+/// Holds back the last message until it is asked to finish.
 struct Holding {
     held: Option<u64>,
     next: Option<Address<u64>>,
@@ -426,7 +424,7 @@ impl Actor for Holding {
     }
 }
 
-/// Draining a pipeline lets each stage pass on what it holds back, source first.
+/// Draining a pipeline lets each stage flush its pending message, source first.
 #[test]
 fn draining_goes_down_the_pipeline() {
     let (result, results) = channel();
@@ -453,7 +451,7 @@ fn draining_goes_down_the_pipeline() {
     assert!(matches!(source.send(0), Err(Refused::Closed(0))));
 }
 
-/// An abort ends at once, and every message not handled is counted.
+/// An abort ends the system at once, and every unhandled message is counted.
 #[test]
 fn abort_counts_what_is_left() {
     let mut system = Builder::default().schedulers(2).budget(1).manual();
@@ -461,7 +459,7 @@ fn abort_counts_what_is_left() {
     for message in 0..50 {
         sink.send((0, message)).unwrap();
     }
-    // The first round starts the actor, and each handles one message.
+    // The first round starts the actor; each later one handles one message.
     for _ in 0..10 {
         system.step();
     }
@@ -486,7 +484,7 @@ fn an_idle_scheduler_steals() {
             }
         }
     }
-    // A busy machine may start the second scheduler when the first is done: then once more.
+    // On a busy machine, the second scheduler may start after the first is done; then try again.
     for _ in 0..50 {
         let system = Builder::default().schedulers(2).start();
         let (ran, threads) = channel();
@@ -513,8 +511,7 @@ fn an_idle_scheduler_steals() {
     panic!("nothing was ever stolen");
 }
 
-/// A slot is used again after its actor ended, and old addresses do not reach the
-/// new one.
+/// A slot is reused after its actor ended, and old addresses do not reach the new actor.
 #[test]
 fn old_addresses_do_not_reach_a_new_actor() {
     let mut system = Builder::default().schedulers(1).manual();
@@ -539,7 +536,7 @@ fn old_addresses_do_not_reach_a_new_actor() {
     );
 }
 
-/// An actor that spawns others keeps them near, and they work.
+/// Actors spawned by an actor get its home, and they work.
 #[test]
 fn actors_spawn_actors() {
     struct Parent(Address<(u64, u64)>);
@@ -574,7 +571,7 @@ fn actors_spawn_actors() {
     assert_eq!(results.recv().unwrap(), vec![1; 100]);
 }
 
-/// A blocking send inside an actor is refused, not a deadlock.
+/// A blocking send inside an actor is refused instead of deadlocking.
 #[test]
 fn a_blocking_send_inside_an_actor_is_refused() {
     struct Wrong(Address<(u64, u64)>, Sender<bool>);

@@ -1,5 +1,5 @@
-//! When the requests of an open loop are due. Pure: times are distances from the start, and
-//! follow from the seed alone. A closed loop needs none of this.
+//! The due times of an open loop's requests. Pure: times are relative to the start, and follow from the seed alone. A
+//! closed loop doesn't use this.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use brunt_core::{Histogram, Nanos};
 
 use crate::block::workload::{ArrivalProcess, Burst};
 
-/// The due times of one worker, one after the other.
+/// The due times of one worker, in order.
 #[derive(Clone, Debug)]
 pub struct ArrivalSchedule {
     process: ArrivalProcess,
@@ -16,7 +16,7 @@ pub struct ArrivalSchedule {
     workers: u32,
     /// Mean time between requests of this worker, in nanoseconds.
     gap: f64,
-    /// Since the start of the current stretch without pauses, in nanoseconds.
+    /// Time since the start of the current period without pauses, in nanoseconds.
     at: f64,
     random: Random,
     burst: Option<Burst>,
@@ -26,7 +26,7 @@ pub struct ArrivalSchedule {
 }
 
 impl ArrivalSchedule {
-    /// Worker `worker` of `workers`, which together make `rate` requests a second.
+    /// Creates the schedule of worker `worker` of `workers`, which together make `rate` requests per second.
     pub fn new(
         rate: f64,
         process: ArrivalProcess,
@@ -54,13 +54,13 @@ impl ArrivalSchedule {
         }
     }
 
-    /// When the next request is due, after the start.
+    /// Returns the due time of the next request, relative to the start.
     #[inline]
     pub fn due(&self) -> Nanos {
         Nanos(self.at as u64)
     }
 
-    /// Another rate, of all workers together, from `now` on: so long after the start.
+    /// Changes the rate of all workers together from `now` on, which is relative to the start.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) {
         self.gap = 1e9 * f64::from(self.workers) / rate;
         let next = first_of(
@@ -74,12 +74,12 @@ impl ArrivalSchedule {
         self.at = self.first;
     }
 
-    /// Goes on to the one after.
+    /// Moves on to the following request.
     #[inline]
     pub fn advance(&mut self) {
         self.index += 1;
         match self.process {
-            // Multiplied, not added up: no error grows over a day of requests.
+            // Multiplied, not accumulated, so that no error grows over a day of requests.
             ArrivalProcess::Constant => self.at = self.first + self.index as f64 * self.gap,
             ArrivalProcess::Poisson => self.at += self.random.exponential(self.gap),
         }
@@ -95,13 +95,13 @@ impl ArrivalSchedule {
     }
 }
 
-/// Requests of a backlog whose due times are computed one by one; of those after them the rate is enough.
+/// Number of requests of a backlog with exact due times; later ones are estimated from the rate.
 const BACKLOG_EXACT: u32 = 1 << 14;
-/// Different ages of the requests after those.
+/// Number of distinct ages for the estimated requests.
 const BACKLOG_AGES: u64 = 1 << 10;
 
 impl ArrivalSchedule {
-    /// Records the ages at `now` of requests that are due by then and not taken: times since the start.
+    /// Records the ages at `now` of requests that are due by then and not taken; `now` is relative to the start.
     pub fn overdue(&self, now: Nanos, ages: &mut Histogram) {
         let mut ahead = self.clone();
         for _ in 0..BACKLOG_EXACT {
@@ -129,7 +129,7 @@ impl ArrivalSchedule {
     }
 }
 
-/// When a worker's first request is due, after the start of a rate.
+/// Returns the due time of a worker's first request, relative to the start of a rate.
 fn first_of(
     process: ArrivalProcess,
     gap: f64,
@@ -138,7 +138,7 @@ fn first_of(
     random: &mut Random,
 ) -> f64 {
     match process {
-        // Workers take turns, so that the whole is constant too.
+        // Workers take turns, so that the total rate is constant too.
         ArrivalProcess::Constant => gap * f64::from(worker) / f64::from(workers),
         ArrivalProcess::Poisson => random.exponential(gap),
     }
@@ -162,7 +162,7 @@ mod tests {
         (0..count).map(|_| next(schedule)).collect()
     }
 
-    /// A constant rate is constant, over workers too, and does not drift.
+    /// A constant rate is constant, also across workers, and does not drift.
     #[test]
     fn constant_rate() {
         let schedule =
@@ -179,7 +179,7 @@ mod tests {
         );
     }
 
-    /// A Poisson process has its mean, its spread, and its seed.
+    /// A Poisson process has the right mean and variance, and depends on its seed.
     #[test]
     fn poisson_rate() {
         let schedule =
@@ -214,7 +214,7 @@ mod tests {
         );
     }
 
-    /// The backlog is what would have been given away by then, beyond what is computed one by one too.
+    /// The backlog matches the requests due by then, also beyond those computed exactly.
     #[test]
     fn a_backlog_is_what_is_due() {
         let check = |rate: f64, process, burst, seconds: u64| {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Bursts of an open loop have their length and their pause.
+    /// Bursts of an open loop have the configured length and pause.
     #[test]
     fn bursts() {
         let burst = Burst {

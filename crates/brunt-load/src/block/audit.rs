@@ -1,8 +1,8 @@
-//! After a crash: compares a device with the journals of acknowledged writes, and separates lost acknowledged
-//! writes from writes that were never acknowledged. `brunt verify` calls it.
+//! After a crash, compares a device with the journals of acknowledged writes, and separates lost acknowledged writes
+//! from writes that were never acknowledged. Called by `brunt verify`.
 //!
-//! The rule: when it cannot be known whether a flush covered a write (another worker's flush did, perhaps), it counts
-//! as not covered.
+//! The rule: if it is unknown whether a flush covered a write (perhaps another worker's flush did), the write counts as
+//! not covered.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,35 +18,35 @@ use crate::block::verify::{
     inspect, parse_entry, parse_head,
 };
 
-/// Lost extents that are named one by one.
+/// Maximum number of lost extents that are listed individually.
 pub const NAMED_MAX: usize = 100;
 const READ_BYTES: u64 = 256 << 10;
 
 /// What a journal promises for each grain.
 pub struct Promises {
     head: JournalHead,
-    /// Last acknowledged generation, 0 for none.
+    /// The last acknowledged generation, 0 for none.
     acknowledged: Vec<u64>,
-    /// Last generation that has to be stable, 0 for none.
+    /// The last generation that must be stable, 0 for none.
     stable: Vec<u64>,
-    /// Last generation that was sent, 0 for none.
+    /// The last generation that was sent, 0 for none.
     sent: Vec<u64>,
-    /// Whether the file ended inside an entry or with a damaged one.
+    /// True if the file ended inside an entry or with a damaged one.
     pub cut: bool,
 }
 
-/// What stands in the place of a lost write.
+/// The content found in place of a lost write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// Zeros: as if never written.
     Zeros,
-    /// An older write of the same place.
+    /// An older write to the same place.
     Older,
     /// A block of this run with a wrong checksum.
     Damaged,
     /// A block of this run that belongs elsewhere.
     Misplaced,
-    /// Something that this run did not write.
+    /// Not written by this run.
     Foreign,
 }
 
@@ -61,7 +61,7 @@ impl Instead {
         }
     }
 
-    /// One word, for programs.
+    /// Returns a single word, for programs.
     pub fn word(self) -> &'static str {
         match self {
             Instead::Zeros => "zeros",
@@ -85,37 +85,37 @@ impl fmt::Display for Instead {
     }
 }
 
-/// Neighbouring grains that were acknowledged and are not there.
+/// Adjacent grains that were acknowledged and are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostExtent {
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// A flush, FUA or write-through had made them stable: this is data loss.
+    /// They had been made stable by a flush, FUA or write-through, so this is data loss.
     pub stable: bool,
-    /// What was found in their place.
+    /// The content found in their place.
     pub found: Instead,
 }
 
-/// The verdict, in grains.
+/// The result of an audit, in grains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Acknowledged and there (or a later write in their place).
+    /// Acknowledged and present (or replaced by a later write).
     pub kept: u64,
-    /// Acknowledged, stable, and not there: data loss.
+    /// Acknowledged, stable, and lost: data loss.
     pub lost: u64,
-    /// Acknowledged and not there, but never flushed: what a volatile cache may lose.
+    /// Acknowledged and lost, but never flushed: a volatile cache may lose these.
     pub lost_unflushed: u64,
-    /// Where both are; the first [`NAMED_MAX`].
+    /// The extents of both; the first [`NAMED_MAX`].
     pub extents: Vec<LostExtent>,
-    /// How many extents there are.
+    /// Total number of extents.
     pub extents_count: u64,
-    /// Sent, never acknowledged, and there nevertheless: fine.
+    /// Sent, never acknowledged, and present nevertheless: allowed.
     pub unacknowledged_there: u64,
-    /// Sent, never acknowledged, and not there or only in part: fine.
+    /// Sent, never acknowledged, and missing or incomplete: allowed.
     pub unacknowledged_gone: u64,
-    /// Where the last lost grain ended, and what it was.
+    /// The extent that the last lost grain ended, which the next one may extend.
     open: Option<LostExtent>,
 }
 
@@ -148,21 +148,21 @@ impl Audit {
     }
 }
 
-/// Why there is no verdict.
+/// Why an audit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file could not be read.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Not a journal.
     #[error("{path}: {source}; give the folder named in the workload's verify.journal")]
     NotAJournal {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with its head.
         source: JournalHeadError,
@@ -170,11 +170,11 @@ pub enum AuditError {
     /// The device could not be read.
     #[error("reading {device} at {offset}: {what}")]
     Device {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// What happened.
+        /// The cause.
         what: String,
     },
 }
@@ -183,7 +183,7 @@ impl Promises {
     /// Reads a journal.
     ///
     /// # Errors
-    /// The file cannot be read or is no journal. A cut end is none: see [`Promises::cut`].
+    /// The file can't be read or is not a journal. A truncated end is not an error: see [`Promises::cut`].
     pub fn read(path: &Path) -> Result<Promises, AuditError> {
         let file_error = |source| AuditError::File {
             path: path.to_path_buf(),
@@ -226,7 +226,7 @@ impl Promises {
         Ok(promises)
     }
 
-    /// Takes an entry; `None` when it lies outside the part.
+    /// Applies an entry; `None` if it lies outside the part.
     fn take(&mut self, entry: JournalEntry, unflushed: &mut Unflushed) -> Option<()> {
         match entry {
             JournalEntry::Write {
@@ -276,7 +276,7 @@ impl Promises {
         let offset = self.head.start + index as u64 * self.head.grain;
         let (acknowledged, sent) = (self.acknowledged[index], self.sent[index]);
         let found = inspect(grain, offset, self.head.run);
-        // A later write may have been under way; it replaces the acknowledged one, or tears it. Zeros are neither.
+        // A later write may have been in flight; it replaces or tears the acknowledged one. Zeros are neither.
         let under_way = sent > acknowledged;
         match found {
             BlockFinding::Sealed { generation }
@@ -294,7 +294,7 @@ impl Promises {
             }
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
-                // What was flushed last may be there still, under what was not.
+                // The last flushed write may still be present, below a lost unflushed one.
                 let is_there = matches!(found, BlockFinding::Sealed { generation }
                     if (self.stable[index]..=sent).contains(&generation));
                 let stable = self.stable[index] > 0 && !is_there;
@@ -310,14 +310,14 @@ impl Promises {
     }
 }
 
-/// Acknowledged writes that no flush has covered yet, in the order of their acknowledgements.
+/// Acknowledged writes that no flush has covered yet, in order of acknowledgement.
 #[derive(Default)]
 struct Unflushed {
     /// First grain, number of grains, generation.
     writes: Vec<(u32, u32, u64)>,
-    /// Writes that were taken off the front.
+    /// Number of writes removed from the front.
     before: usize,
-    /// How many writes had been acknowledged when a flush was sent.
+    /// For each flush, the number of writes acknowledged when it was sent.
     sent: HashMap<u64, usize>,
 }
 
@@ -326,7 +326,7 @@ impl Unflushed {
         self.sent.insert(number, self.before + self.writes.len());
     }
 
-    /// The writes that it covers and no other did.
+    /// Returns the writes that this flush covers and no earlier one did.
     fn flush_done(&mut self, number: u64) -> std::vec::Drain<'_, (u32, u32, u64)> {
         let covers = self.sent.remove(&number).unwrap_or(0);
         let count = covers.saturating_sub(self.before);
@@ -335,10 +335,10 @@ impl Unflushed {
     }
 }
 
-/// Reads everything that `journals` speak of from the device.
+/// Reads everything covered by `journals` from the device and compares it.
 ///
 /// # Errors
-/// A journal cannot be read, or the device.
+/// A journal or the device can't be read.
 pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, AuditError> {
     let info = backend.info();
     let failed = |offset, what: String| AuditError::Device {
@@ -400,10 +400,10 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
     Ok(audit)
 }
 
-/// The journals in a folder.
+/// Lists the journals in a folder.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// The folder can't be read.
 pub fn journals_in(folder: &Path) -> Result<Vec<PathBuf>, AuditError> {
     let file_error = |source| AuditError::File {
         path: folder.to_path_buf(),
@@ -444,7 +444,7 @@ mod tests {
 
     const LEN: u64 = 64 << 10;
 
-    /// After a crash in the middle, kept, lost and never acknowledged are told apart.
+    /// After a crash in the middle, kept, lost and unacknowledged writes are distinguished.
     #[test]
     fn tells_lost_from_unacknowledged() {
         let scratch = tempfile::tempdir().unwrap();
@@ -481,17 +481,17 @@ mod tests {
         write(1, true, false); // acknowledged and lost
         write(2, true, true);
         write(2, true, false); // an older version in its place: lost
-        write(3, false, true); // unacknowledged, there
-        write(4, false, false); // unacknowledged, gone
+        write(3, false, true); // unacknowledged, present
+        write(4, false, false); // unacknowledged, missing
         write(5, true, true);
-        write(5, false, false); // the older one is right
+        write(5, false, false); // the older one is correct
         write(6, true, true);
         write(6, false, true);
-        backend.memory().write(6 * 4096 + 100, &[1]); // torn by the one under way
+        backend.memory().write(6 * 4096 + 100, &[1]); // torn by the one in flight
         write(7, true, true);
         let mut misplaced = [0; 4096];
         seal(&mut misplaced, 0, 1, 7);
-        backend.memory().write(7 * 4096, &misplaced); // lost: somebody else's block
+        backend.memory().write(7 * 4096, &misplaced); // lost: another grain's block
         let verdict = audit(&backend, &journals_in(folder).unwrap()).unwrap();
         assert_eq!((verdict.kept, verdict.lost), (2, 3));
         assert_eq!(
@@ -511,7 +511,7 @@ mod tests {
                 (7, 1, Instead::Misplaced)
             ]
         );
-        // A journal cut in its last entry is believed up to there.
+        // A journal truncated in its last entry is trusted up to there.
         let path = folder.join("worker-0.journal");
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(audit(&backend, &[path]).unwrap().lost, 2);
     }
 
-    /// Of a device with a volatile cache, only what a flush had covered has to be there.
+    /// On a device with a volatile cache, only what a flush had covered has to be present.
     #[test]
     fn tells_flushed_from_unflushed() {
         let scratch = tempfile::tempdir().unwrap();
@@ -555,7 +555,7 @@ mod tests {
         write(&mut ledger, 4, false); // acknowledged after the flush was sent
         ledger.end_flush(flush);
         ledger.end_flush(overtaken);
-        write(&mut ledger, 3, false); // the flushed one is there
+        write(&mut ledger, 3, false); // the flushed one is present
         write(&mut ledger, 5, false);
         let failed = ledger.begin_flush();
         assert_eq!(failed, 3);

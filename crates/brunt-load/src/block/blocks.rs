@@ -21,22 +21,22 @@ use crate::block::workload::Workload;
 use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
 
-/// The contents of a described workload's requests.
+/// The data of a described workload's requests.
 pub struct Blocks {
     source: DataSource,
     ledger: Option<Ledger>,
     writes: bool,
-    /// Buffers may hold data that was made from a content.
+    /// Buffers may hold data generated from a content number.
     by_content: bool,
-    /// Of the read that was found wrong last.
+    /// For the read that was most recently found wrong.
     difference: Option<Difference>,
 }
 
 impl Blocks {
-    /// Of one worker. `run` tells this run's blocks from another's when they are verified.
+    /// Creates the data of one worker. `run` distinguishes this run's blocks from others during verification.
     ///
     /// # Errors
-    /// The workload does not fit the device, or the journal cannot be made.
+    /// The workload does not fit the device, or the journal can't be created.
     pub fn new(
         workload: &Workload,
         info: &DeviceInfo,
@@ -49,7 +49,7 @@ impl Blocks {
     /// The same for a worker whose requests are in `area`.
     ///
     /// # Errors
-    /// There is more to verify than a worker keeps in mind, or the journal cannot be made.
+    /// There is more to verify than a worker can track, or the journal can't be created.
     pub fn over(
         workload: &Workload,
         info: &DeviceInfo,
@@ -87,11 +87,11 @@ impl Content for Blocks {
         }
     }
 
-    #[inline(always)] // once a request: a call would cost more than what it does
+    #[inline(always)] // once per request: a call would cost more than its work
     fn fill(&mut self, write: &Planned, carried: &mut Carried) {
         let block = &mut carried.buf[..write.len as usize];
         match write.content {
-            // A worker that verifies knows contents by what it writes into them.
+            // A worker that verifies identifies data by its own headers instead.
             Some(content) if self.ledger.is_none() => {
                 self.source.fill_by(block, content);
                 self.by_content = true;
@@ -109,7 +109,7 @@ impl Content for Blocks {
         }
     }
 
-    #[inline(always)] // as `fill`: a load that does not verify pays for one comparison
+    #[inline(always)] // like `fill`: a load that does not verify pays for one comparison
     fn completed(
         &mut self,
         request: &Planned,
@@ -143,7 +143,7 @@ impl Content for Blocks {
     }
 }
 
-/// How a request ended, by what the ledger knows, and what is wrong with its data.
+/// Returns a request's status after checking its data against the ledger, and how the data differs.
 fn verified(
     ledger: &mut Ledger,
     request: &Planned,
@@ -173,7 +173,7 @@ fn verified(
     (status, None)
 }
 
-/// The ledger of a workload that verifies.
+/// Creates the ledger if the workload verifies.
 fn ledger(
     workload: &Workload,
     info: &DeviceInfo,
@@ -188,7 +188,7 @@ fn ledger(
         key: "verify",
         what,
     };
-    // The largest grain that every block is made of and begins at.
+    // The largest grain that divides every block size and the alignment.
     let grain = workload
         .blocks
         .iter()

@@ -1,11 +1,10 @@
-//! Measures which engine, and which way of handing its ring requests over, is the fastest for a workload on a device.
-//! Experiments say `engine = "auto"` or `ring = "auto"` to have it measured.
+//! Measures which engine, and which way of submitting requests to its ring, is fastest for a workload on a device.
+//! Experiments request this with `engine = "auto"` or `ring = "auto"`.
 //!
-//! The rule: the choice is by rate, measured here and now and reported with every figure it came from. Another engine
-//! than io_uring, and another mode than interrupts, which takes a core for itself, have to be clearly faster.
+//! The rule: the choice is by rate, measured here and now, and reported with every figure behind it. An engine other
+//! than io_uring, or a mode other than interrupts that occupies a core, has to be clearly faster to be chosen.
 //!
-//! Nothing is written: trials read, whatever the workload does, for there is one way of handing over
-//! for both.
+//! Nothing is written: trials always read, because reads and writes are submitted the same way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,16 +15,16 @@ use brunt_result::choice::{EngineChoice, EngineTrial, RingChoice, RingMode, Ring
 
 use crate::load::LoadError;
 
-/// Trials of each mode; the one in the middle counts.
+/// Trials of each option; the median counts.
 pub const ROUNDS: usize = 3;
 /// Length of a trial, after [`TRIAL_RAMP`].
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
-/// What comes before it.
+/// Ramp-up before a trial.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// How many times as fast as the default another option has to be to replace it.
+/// Factor by which another option has to be faster than the default to replace it.
 const MARGIN: f64 = 1.05;
 
-/// The first of these, which is the usual one, unless another is clearly faster; and the rates in words.
+/// Returns the first option, the default, unless another is clearly faster; and the rates as text.
 fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, String) {
     let usual = trials.first().and_then(|(_, _, rate)| *rate);
     let better = trials.iter().filter(|(_, _, rate)| {
@@ -46,7 +45,7 @@ fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, St
     (best.map(|(option, ..)| *option), why)
 }
 
-/// From the rates of trials: interrupts unless another mode is clearly faster.
+/// Chooses a mode from the rates of trials: interrupts unless another is clearly faster.
 fn choose(trials: Vec<RingTrial>) -> RingChoice {
     let rates: Vec<_> = trials
         .iter()
@@ -60,7 +59,7 @@ fn choose(trials: Vec<RingTrial>) -> RingChoice {
     }
 }
 
-/// From the rates of trials: io_uring unless threads are clearly faster.
+/// Chooses an engine from the rates of trials: io_uring unless threads are clearly faster.
 fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
     let rates: Vec<_> = trials
         .iter()
@@ -74,8 +73,8 @@ fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
     }
 }
 
-/// From what several machines measured at the same time: the rates of an engine are added. A machine that can have but
-/// one decides for all of them.
+/// Chooses an engine from simultaneous measurements of several machines: adds up the rates of each engine. A machine on
+/// which only one engine works decides for all.
 pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     if let Some(only) = choices.iter().find(|choice| choice.trials.is_empty()) {
         return only.clone();
@@ -88,8 +87,8 @@ pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     choose_from(tried.map(engine_trial).collect())
 }
 
-/// From what several machines measured at the same time: the rates of a mode are added, and one that does not work on all of
-/// them is no choice.
+/// Chooses a mode from simultaneous measurements of several machines: adds up the rates of each mode. A mode that does
+/// not work on all of them can't be chosen.
 pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
     let machines: Vec<Vec<Tried<RingMode>>> = choices
         .iter()
@@ -102,7 +101,7 @@ pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
 /// Measures every mode with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
-/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the workload's or the device's error when no mode works.
+/// [`LoadError::Interrupted`] if `stop` was set meanwhile; the workload's or the device's error if no mode works.
 pub(super) fn choose_ring(
     stop: &AtomicBool,
     trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
@@ -114,7 +113,7 @@ pub(super) fn choose_ring(
 /// Measures every engine with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
-/// As [`choose_ring`].
+/// The same as [`choose_ring`].
 pub(super) fn choose_engine(
     stop: &AtomicBool,
     trial: impl FnMut(IoEngine) -> Result<Outcome, LoadError>,
@@ -123,7 +122,7 @@ pub(super) fn choose_engine(
     Ok(choose_from(tried.into_iter().map(engine_trial).collect()))
 }
 
-/// An option that was tried: its reads per second if it works, its error if not.
+/// A tried option: its reads per second if it works, otherwise its error.
 type Tried<T> = (T, Option<f64>, Option<String>);
 
 fn ring_trial((mode, requests_per_second, error): Tried<RingMode>) -> RingTrial {
@@ -150,7 +149,7 @@ fn tried_engine(trial: &EngineTrial) -> Tried<IoEngine> {
     (trial.engine, trial.requests_per_second, trial.error.clone())
 }
 
-/// What machines measured at the same time, added up; an option that one of them lacks has no rate.
+/// Adds up simultaneous measurements of several machines; an option that fails on one of them has no rate.
 fn add_up<T: Copy + PartialEq, const N: usize>(
     options: [T; N],
     machines: &[Vec<Tried<T>>],
@@ -168,10 +167,10 @@ fn add_up<T: Copy + PartialEq, const N: usize>(
     })
 }
 
-/// Of each option the median rate of [`ROUNDS`] trials, or why it does not work.
+/// Returns each option's median rate over [`ROUNDS`] trials, or the reason it does not work.
 ///
 /// # Errors
-/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the first option's error when none works.
+/// [`LoadError::Interrupted`] if `stop` was set meanwhile; the first option's error if none works.
 fn measure_each<T: Copy, const N: usize>(
     options: [T; N],
     stop: &AtomicBool,
@@ -180,7 +179,7 @@ fn measure_each<T: Copy, const N: usize>(
     let mut rates: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
     let mut errors: [Option<String>; N] = std::array::from_fn(|_| None);
     let mut first = None;
-    // Interleaved, so that a machine that slows down does so for all of them.
+    // Interleaved, so that a machine that slows down affects all options alike.
     for _ in 0..ROUNDS {
         for (place, option) in options.into_iter().enumerate() {
             if errors[place].is_some() {
@@ -228,8 +227,7 @@ mod tests {
     use crate::decisions::settle;
     use crate::load::LoadTarget;
 
-    /// Interrupts stay unless another mode is clearly faster, and what does not work is not
-    /// chosen.
+    /// Interrupts are kept unless another mode is clearly faster, and a mode that does not work is not chosen.
     #[test]
     fn the_clearly_fastest_is_chosen() {
         let check = |rates: [Option<f64>; 3], expected: RingMode, said: &str| {
@@ -273,8 +271,7 @@ mod tests {
         check([None, None, None], RingMode::Interrupt, "not here");
     }
 
-    /// All that works is measured, a write workload's device is only read, and a user who
-    /// interrupts is obeyed.
+    /// All working modes are measured, a write workload's device is only read, and a user's interrupt is obeyed.
     #[test]
     fn modes_are_measured() {
         let workload = Workload {
@@ -308,7 +305,7 @@ mod tests {
         assert!(choose(true).is_none());
     }
 
-    /// What works is measured, and what was chosen is among it.
+    /// All working engines are measured, and the chosen one is among them.
     #[test]
     fn engines_are_measured() {
         let workload = Workload {
@@ -360,7 +357,7 @@ mod tests {
         assert_eq!(chosen(&[even, only]), IoEngine::Threads);
     }
 
-    /// Sums decide, and a mode that one machine lacks is not taken.
+    /// The sums decide, and a mode that doesn't work on one machine is not chosen.
     #[test]
     fn several_machines_choose_one_mode() {
         let choice = |rates: [Option<f64>; 3]| {

@@ -1,7 +1,7 @@
-//! The threads of a run: one for each worker, told to start together and obeying the run's commands. What a thread does
-//! is its load's ([`WorkerJob`]).
+//! Runs the threads of a run, one per worker: starts them together and passes on the run's commands. The load defines
+//! what each thread does ([`WorkerJob`]).
 //!
-//! The rule: dropped, it stops its workers and waits until they are gone.
+//! The rule: dropping it stops its workers and waits until they have ended.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,21 +17,21 @@ use crate::collect::WorkerMessage;
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
 use crate::load::{Finished, LoadError, MessageSender, RunningLoad};
 
-/// Registered buffers of a worker at the most; what goes beyond works unregistered.
+/// Maximum size of a worker's registered buffers; buffers beyond it are unregistered.
 const ARENA_BYTES_MAX: usize = 64 << 20;
 
-/// What all workers of a run share, and what each does.
+/// The state shared by all workers of a run, and the work of each.
 pub(crate) trait WorkerJob: Send + Sync + 'static {
-    /// How requests are sent.
+    /// Returns the workload, which determines how requests are sent.
     fn workload(&self) -> &Workload;
 
-    /// What the workers are told.
+    /// Returns the commands to the workers.
     fn commands(&self) -> &Commands;
 
-    /// One worker's thread, from its making to its end; also what its device went through.
+    /// The body of a worker's thread. Also returns the health of its device during the run.
     ///
     /// # Errors
-    /// It could not be made ready, or failed.
+    /// The worker could not be prepared, or failed.
     fn work(
         &self,
         worker: u32,
@@ -40,10 +40,10 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
     ) -> Result<(Outcome, Health), LoadError>;
 }
 
-/// A worker's ring, with buffers for its requests.
+/// Creates a worker's ring, with buffers for its requests.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refused.
 pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result<Ring> {
     let depth = workload.queue_depth;
     let block = (workload.block_bytes_max().max(4096) as usize).next_power_of_two();
@@ -53,7 +53,7 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
     let stated = match workload.engine {
         Some(EngineSetting::IoUring) => Some(IoEngine::IoUring),
         Some(EngineSetting::Threads) => Some(IoEngine::Threads),
-        // Settled before a run.
+        // Resolved before a run.
         Some(EngineSetting::Auto) | None => None,
     };
     Ring::new(RingConfig {
@@ -67,7 +67,7 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
 /// Opens a worker's device on its ring.
 ///
 /// # Errors
-/// The device's.
+/// The device could not be opened.
 pub(crate) fn open_device(
     backend: &dyn Backend,
     ring: &Ring,
@@ -82,20 +82,20 @@ pub(crate) fn open_device(
     })
 }
 
-/// The workers of a run, each in its thread.
+/// The workers of a run, each in its own thread.
 pub(crate) struct Workers<J: WorkerJob> {
     job: Arc<J>,
     starts: Vec<SyncSender<Nanos>>,
     threads: Vec<JoinHandle<()>>,
-    /// What the devices of workers that are done went through.
+    /// Problems of the devices of finished workers.
     troubles: Arc<Mutex<Vec<String>>>,
 }
 
 impl<J: WorkerJob> Workers<J> {
-    /// Starts them; each reports to `inbox` when it is ready.
+    /// Starts the workers; each reports to `inbox` when it is ready.
     ///
     /// # Errors
-    /// There is no thread for one.
+    /// A thread could not be created.
     pub(crate) fn spawn(job: J, inbox: &MessageSender) -> Result<Workers<J>, LoadError> {
         let count = job.workload().workers;
         let mut workers = Workers {
@@ -130,7 +130,7 @@ impl<J: WorkerJob> Workers<J> {
         Ok(workers)
     }
 
-    /// Waits for all of them; what their devices went through, by worker.
+    /// Waits for all workers; returns the problems of their devices, sorted by worker.
     pub(crate) fn troubles(&mut self) -> Vec<String> {
         self.join();
         let mut troubles =
@@ -139,7 +139,7 @@ impl<J: WorkerJob> Workers<J> {
         troubles
     }
 
-    /// Waits for all of them.
+    /// Waits for all workers.
     pub(crate) fn join(&mut self) {
         self.starts.clear();
         for thread in self.threads.drain(..) {
@@ -153,7 +153,7 @@ impl<J: WorkerJob> Workers<J> {
 }
 
 impl Workload {
-    /// What workers that were made ready for this workload can be told.
+    /// Returns the limits of commands to workers prepared for this workload.
     pub(crate) fn command_limits(&self) -> CommandLimits {
         CommandLimits {
             has_rate: matches!(self.arrival, Arrival::Open { .. }),
@@ -165,7 +165,7 @@ impl Workload {
 impl<J: WorkerJob> RunningLoad for Workers<J> {
     fn start(&mut self, at: Nanos) {
         for start in self.starts.drain(..) {
-            // One that could not be made ready does not listen.
+            // A worker that failed to prepare no longer receives.
             let _ = start.send(at);
         }
     }

@@ -1,5 +1,5 @@
-//! Content of writes: chunks of 4 KiB, of which a given share is compressible and a given share duplicates
-//! others. Everything else is unique, so that no target looks faster than it is.
+//! Generates the content of writes: chunks of 4 KiB, of which a given share is compressible and a given share
+//! duplicates others. Everything else is unique, so that no target appears faster than it is.
 
 use std::num::NonZeroU64;
 
@@ -7,18 +7,18 @@ use brunt_core::random::Random;
 
 use crate::block::workload::DataSettings;
 
-/// The grain in which targets look for copies.
+/// The unit in which targets look for duplicates.
 const CHUNK_BYTES: usize = 4096;
-/// Contents that copies are copies of.
+/// Number of distinct contents that duplicates are taken from.
 const COPIES: u64 = 64;
-/// A chunk's name for itself: worker and number, 16 bytes at its start.
+/// Size of a chunk's identification at its start: worker and number.
 const STAMP_BYTES: usize = 16;
 
 /// Fills the buffers of one worker.
 #[derive(Clone, Debug)]
 pub struct DataSource {
     random: Random,
-    /// Random bytes, and zeros where the compressor is meant to save; as long as the longest block.
+    /// Random bytes, with zeros where compression should save space; as long as the longest block.
     template: Vec<u8>,
     dedupable: f64,
     worker: u64,
@@ -28,10 +28,10 @@ pub struct DataSource {
 }
 
 impl DataSource {
-    /// For blocks of up to `block_bytes_max`.
+    /// Creates a source for blocks of up to `block_bytes_max`.
     pub fn new(data: DataSettings, block_bytes_max: u64, seed: u64, worker: u32) -> DataSource {
         let mut random = Random::for_part(seed, u64::from(worker) * 4 + 2);
-        // All workers' copies are copies of the same 64 contents.
+        // All workers share the same 64 duplicated contents.
         let mut common = Random::for_part(seed, u64::MAX);
         let mut template = vec![0; block_bytes_max as usize];
         for (index, chunk) in template.chunks_mut(CHUNK_BYTES).enumerate() {
@@ -50,9 +50,9 @@ impl DataSource {
         }
     }
 
-    /// Fills `block` for a write. `stale`: something else was in it since it was filled last (a read);
-    /// otherwise only what has to change is changed.
-    #[inline(always)] // once a write of a load
+    /// Fills `block` for a write. `stale` means that it was overwritten (by a read) since it was last filled; otherwise
+    /// only the parts that differ are changed.
+    #[inline(always)] // once per write of a load
     pub fn fill(&mut self, block: &mut [u8], stale: bool) {
         if stale || self.dedupable > 0.0 {
             block.copy_from_slice(&self.template[..block.len()]);
@@ -74,23 +74,23 @@ impl DataSource {
 }
 
 impl DataSource {
-    /// Fills `block` with what `content` stands for: the same bytes for the same number, others for another, by whichever
-    /// worker. Compressible as all other data is.
+    /// Fills `block` with the data that `content` stands for: equal numbers give equal data and different numbers give
+    /// different data, for all workers. It is as compressible as all other data.
     pub fn fill_by(&self, block: &mut [u8], content: NonZeroU64) {
         for (chunk, part) in block.chunks_mut(CHUNK_BYTES).zip(0u64..) {
             let mut random = Random::for_part(self.seed ^ content.get(), part);
             let noise = noise_bytes(chunk.len(), self.compressible);
             random.fill(&mut chunk[..noise]);
             chunk[noise..].fill(0);
-            // Random bytes may be the same by chance, however seldom; this is not.
+            // Random bytes may be equal by chance, if rarely; these are not.
             chunk[..8].copy_from_slice(&content.get().to_le_bytes());
-            // Stamps of other data begin with a worker's number.
+            // Never equal to stamps of other data, which begin with a worker's number.
             chunk[8..STAMP_BYTES].copy_from_slice(&(u64::MAX - part).to_le_bytes());
         }
     }
 }
 
-/// Bytes of a chunk that do not compress.
+/// Returns the number of incompressible bytes in a chunk.
 fn noise_bytes(chunk: usize, compressible: f64) -> usize {
     let noise = (chunk as f64 * (1.0 - compressible)).round() as usize;
     noise.clamp(STAMP_BYTES.min(chunk), chunk)
@@ -114,7 +114,7 @@ mod tests {
         all
     }
 
-    /// Chunks are unique but for the stated share, over workers too.
+    /// Chunks are unique except for the stated share, also across workers.
     #[test]
     fn copies_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
@@ -128,12 +128,12 @@ mod tests {
             let chunks: Vec<&[u8]> = all.chunks(CHUNK_BYTES).collect();
             let distinct = chunks.iter().collect::<HashSet<_>>().len() as f64;
             let saved = 1.0 - distinct / chunks.len() as f64;
-            // The 64 originals of the copies have to be stored once.
+            // The 64 originals have to be stored once.
             assert!((saved - dedupable).abs() < 0.03, "{dedupable}: {saved}");
         }
     }
 
-    /// The same number gives the same data whoever writes it, another one other data in every chunk.
+    /// The same number gives the same data for every writer; another number gives different data in every chunk.
     #[test]
     fn contents_follow_from_their_number() {
         let fill = |worker, number: u64, len| {
@@ -163,7 +163,7 @@ mod tests {
         assert!(deflate(&a).len() < 8192 * 6 / 10);
     }
 
-    /// A compressor saves the stated share and not more.
+    /// A compressor saves the stated share and no more.
     #[test]
     fn compressor_saves_its_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {
@@ -174,7 +174,7 @@ mod tests {
                 },
                 10,
             );
-            // 16 KiB at a time, as a file system's record: further apart the template repeats itself.
+            // 16 KiB at a time, like a file system's record: over longer distances the template repeats itself.
             let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
             let saved = 1.0 - compressed as f64 / all.len() as f64;
             assert!(

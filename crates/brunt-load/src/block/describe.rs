@@ -1,6 +1,6 @@
-//! A workload in a line, for people: shown before a run, and on the pages of its results.
+//! Describes a workload in one line, for people; shown before a run and on the pages of its results.
 //!
-//! The rule: this is the only place that puts a workload into words.
+//! The rule: this is the only place that describes a workload in words.
 
 use brunt_core::units::{format_grouped, format_size};
 
@@ -8,7 +8,7 @@ use super::stride::Stride;
 use super::workload::{Arrival, ArrivalProcess, OffsetDistribution, Workload};
 
 impl OffsetDistribution {
-    /// Such as `zipf 1.1`; nothing for uniform offsets.
+    /// A description such as `zipf 1.1`; `None` for uniform offsets.
     fn describe(&self) -> Option<String> {
         match self {
             OffsetDistribution::Uniform {} => None,
@@ -26,8 +26,8 @@ impl OffsetDistribution {
 }
 
 impl Workload {
-    /// Such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. What `swept` names (a sweep's axes) is left out:
-    /// it differs from point to point.
+    /// A description such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. It omits the axes in `swept`,
+    /// which differ from point to point.
     pub fn describe(&self, swept: &[&str]) -> String {
         let stays = |axis: &str| !swept.contains(&axis);
         let mut words = Vec::new();
@@ -161,7 +161,7 @@ impl Arrival {
     }
 }
 
-/// With one decimal where that says something.
+/// Formats with one decimal where it is not zero.
 fn percent(share: f64) -> String {
     let percent = (share * 1000.0).round() / 10.0;
     format!("{percent} %")

@@ -1,6 +1,6 @@
-//! Which engine makes a load's requests: what its workload says, what the process has, or what trials find.
+//! Chooses the I/O engine of a load: as stated in its workload, the process's default, or the result of trials.
 //!
-//! The rule: what cannot work is refused by the name of the key that is to blame, and every choice says why.
+//! The rule: impossible settings are refused by the name of the key at fault, and every choice states its reason.
 
 use brunt_block::ring::engine::{self, EngineOrigin};
 use brunt_core::IoEngine;
@@ -8,27 +8,27 @@ use brunt_result::choice::{EngineChoice, EngineSetting, RingMode};
 
 use crate::load::WorkloadError;
 
-/// Why the engine is the one that the workload names.
+/// The reason if the workload names the engine.
 const STATED: &str = "as the workload says";
 
-/// What is known of an engine before anything is measured.
+/// What is known about the engine before any measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForeseenEngine {
-    /// It is settled.
+    /// The choice is final.
     Settled(EngineChoice),
-    /// `auto`, and both engines can do it: trials decide.
+    /// `auto`, and both engines work: trials decide.
     Measured,
 }
 
-/// Whether this mode is one of io_uring alone.
+/// Returns true if only io_uring has this mode.
 fn needs_io_uring(ring: RingMode) -> bool {
     matches!(ring, RingMode::Sqpoll | RingMode::Poll)
 }
 
-/// The engine of a workload with these keys, on this machine.
+/// Determines the engine of a workload with these keys on this machine.
 ///
 /// # Errors
-/// It doesn't work here, or has no such ring mode.
+/// The engine doesn't work here, or doesn't have this ring mode.
 pub fn foresee(
     setting: Option<EngineSetting>,
     ring: RingMode,
@@ -71,10 +71,10 @@ pub fn foresee(
     }
 }
 
-/// The engine of a workload that is not measured beforehand: of `auto`, io_uring where it works.
+/// Determines the engine of a workload without trials: for `auto`, io_uring where it works.
 ///
 /// # Errors
-/// As [`foresee`].
+/// The same as [`foresee`].
 pub fn settle(
     setting: Option<EngineSetting>,
     ring: RingMode,
@@ -109,7 +109,7 @@ mod tests {
             settled(threads, RingMode::Interrupt),
             Some(IoEngine::Threads)
         );
-        // Measured, and found not to work.
+        // Accepted, because trials would only find that the other modes don't work.
         assert_eq!(settled(threads, RingMode::Auto), Some(IoEngine::Threads));
         for ring in [RingMode::Sqpoll, RingMode::Poll] {
             let error = foresee(threads, ring).unwrap_err();

@@ -1,6 +1,5 @@
-//! The sequence of requests of one worker: which operation, where, how long. Pure: the same
-//! workload, region and seed give the same sequence on any machine, whatever the device
-//! does in between.
+//! Generates the requests of one worker: operation, offset and length. Pure: the same workload, region and seed give
+//! the same sequence on any machine, regardless of the device.
 
 use std::num::NonZeroU64;
 
@@ -11,28 +10,28 @@ use crate::block::pattern::OffsetSampler;
 use crate::block::stride::Walk;
 use crate::block::workload::Workload;
 
-/// A request before it has a buffer and a time.
+/// A request without a buffer or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its place in the worker's sequence, from 0.
+    /// Its position in the worker's sequence, from 0.
     pub index: u64,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// In bytes from the device's start.
+    /// Offset in bytes from the device's start.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// It is on stable storage before it completes, whatever the workload says of other requests.
+    /// Its data must be on stable storage before it completes, regardless of the workload's settings.
     pub force_unit_access: bool,
-    /// What its data is made from, where that is known: the same for the same data.
+    /// Identifies its data if known: equal numbers mean equal data.
     pub content: Option<NonZeroU64>,
 }
 
 impl Planned {
-    /// What a place holds before the first request is written into it.
+    /// Placeholder before the first request is written.
     pub const NOTHING: Planned = Planned::new(0, Op::Read, 0, 0);
 
-    /// A request of which nothing else is known.
+    /// Creates a request with default values for the other fields.
     pub const fn new(index: u64, op: Op, offset: u64, len: u64) -> Planned {
         Planned {
             index,
@@ -44,19 +43,19 @@ impl Planned {
         }
     }
 
-    /// Whether it changes what a later read finds.
+    /// Returns true if it changes what later reads return.
     #[inline]
     pub fn changes_data(&self) -> bool {
         matches!(self.op, Op::Write | Op::Unmap | Op::WriteZeroes)
     }
 
-    /// Whether it has a buffer.
+    /// Returns true if it needs a buffer.
     #[inline]
     pub fn moves_data(&self) -> bool {
         matches!(self.op, Op::Read | Op::Write)
     }
 
-    /// Bytes that go to the device or come from it.
+    /// Returns the number of bytes transferred to or from the device.
     #[inline]
     pub fn bytes(&self) -> u64 {
         if self.moves_data() { self.len } else { 0 }
@@ -66,19 +65,19 @@ impl Planned {
 /// The part of a device that a worker uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// In bytes from the device's start.
+    /// Start in bytes from the device's start.
     pub start: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Grain of random offsets, in bytes.
+    /// Alignment of random offsets, in bytes.
     pub align: u64,
-    /// Where the first sequential request goes.
+    /// Offset of the first sequential request.
     pub first: u64,
 }
 
 impl Area {
-    /// What worker `index` uses of the region `start`, `len`. With `exclusive` each worker has its
-    /// own part, otherwise all have the whole and only begin in different places.
+    /// Returns the area that worker `index` uses of the region `start`, `len`. With `exclusive` each worker has its own
+    /// part; otherwise all use the whole region and only start in different places.
     pub fn of_worker(
         start: u64,
         len: u64,
@@ -107,21 +106,21 @@ impl Area {
     }
 }
 
-/// The sequence.
+/// The generator of a worker's requests.
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: Random,
     pattern: OffsetSampler,
-    /// Block sizes with the draw below which each is meant.
+    /// Block sizes, each with its cumulative probability.
     sizes: Vec<(f64, u64)>,
     read: f64,
-    /// The other kinds, for workloads that have them.
+    /// Operations other than reads and writes, if the workload has any.
     others: Option<Others>,
     sequential: f64,
     area: Area,
-    /// Where the request before ended.
+    /// Where the previous request ended.
     next: u64,
-    /// Where sequential requests go, if that is elsewhere.
+    /// Offsets of sequential requests, if they don't simply follow each other.
     walk: Option<Box<Walk>>,
     index: u64,
 }
@@ -129,12 +128,12 @@ pub struct Generator {
 /// Shares of requests that are neither reads nor writes.
 #[derive(Clone, Copy, Debug)]
 struct Others {
-    /// Of requests that are no reads, the share of trims, and of these with zeroes.
+    /// Cumulative shares among requests other than reads: trims, and trims plus zeroes.
     trim: f64,
     zeroes: f64,
-    /// 0 for never.
+    /// 0: never.
     flush_every: u64,
-    /// Requests that changed data since the last flush.
+    /// Number of data-changing requests since the last flush.
     unflushed: u64,
 }
 
@@ -157,7 +156,7 @@ impl Others {
         (others.zeroes > 0.0 || flush_every > 0).then_some(others)
     }
 
-    /// What a request that is no read does.
+    /// Draws the operation of a request that is not a read.
     fn draw(&mut self, random: &mut Random) -> Op {
         self.unflushed += 1;
         if self.zeroes == 0.0 {
@@ -170,7 +169,7 @@ impl Others {
         }
     }
 
-    /// Whether it is time to flush.
+    /// Returns true if a flush is due.
     fn flushes(&mut self) -> bool {
         let due = self.flush_every > 0 && self.unflushed >= self.flush_every;
         if due {
@@ -181,10 +180,10 @@ impl Others {
 }
 
 impl Generator {
-    /// The sequence of worker `worker`.
+    /// Creates the sequence of worker `worker`.
     ///
     /// # Panics
-    /// When the area has no room for the longest block; [`Workload::check_device`] has seen to that.
+    /// If the area has no room for the largest block; [`Workload::check_device`] has checked this.
     pub fn new(workload: &Workload, area: Area, seed: u64, worker: u32) -> Generator {
         let longest = workload.block_bytes_max();
         assert!(
@@ -198,7 +197,7 @@ impl Generator {
             sum += block.weight;
             (sum / total, block.size.0)
         });
-        // Every size has the positions of the longest, so that one law serves all.
+        // All sizes use the positions of the largest, so that one distribution serves all.
         let positions = (area.len - longest) / area.align + 1;
         Generator {
             random: Random::for_part(seed, u64::from(worker) * 4),
@@ -214,13 +213,13 @@ impl Generator {
         }
     }
 
-    /// The index of the next request.
+    /// Returns the index of the next request.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// Writes the next request into `place`. The sequence has no end.
-    #[inline(always)] // once a request, from one place
+    /// Writes the next request into `place`. The sequence is endless.
+    #[inline(always)] // once per request, from one place
     pub fn next_request(&mut self, place: &mut Planned) {
         place.index = self.index;
         self.index += 1;
@@ -265,7 +264,7 @@ impl Generator {
         self.next = offset + len;
     }
 
-    /// Makes the request a flush of all of the device, if it is time for one.
+    /// Turns the request into a flush of the whole device if one is due.
     #[cold]
     fn flushes(&mut self, place: &mut Planned) -> bool {
         let flushes = self.others.as_mut().is_some_and(Others::flushes);
@@ -321,8 +320,8 @@ mod tests {
         })
     }
 
-    /// The sequence is frozen for every law. A change here changes every experiment ever
-    /// recorded; on another machine these numbers have to be the same.
+    /// The sequence is frozen for every distribution. A change here would change every experiment ever recorded; these
+    /// numbers must be the same on every machine.
     #[test]
     fn sequence_is_frozen() {
         let with = |distribution| Workload {
@@ -351,7 +350,7 @@ mod tests {
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 43, 0));
     }
 
-    /// Shares come out as described (papers/spek.md, 2.1).
+    /// Generated shares match the description (papers/spek.md, 2.1).
     #[test]
     fn shares_are_as_described() {
         let mut generator = Generator::new(&mixed(), area(), 1, 0);
@@ -372,8 +371,7 @@ mod tests {
         check(small, 0.1);
     }
 
-    /// A sequential worker reads its region from end to end and begins again; several
-    /// begin in different places.
+    /// A sequential worker reads its region from start to end and wraps around; workers start in different places.
     #[test]
     fn sequential_wraps() {
         let workload = Workload {

@@ -1,4 +1,4 @@
-//! A described workload on other hosts, each of which makes its share of the requests.
+//! Runs a described workload on other hosts, each of which makes its share of the requests.
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
@@ -31,7 +31,7 @@ impl HostedLoad for BlockLoad {
     }
 
     fn info_of_all(&self) -> LoadInfo {
-        // Rates and totals are those of all hosts.
+        // Rates and totals are those of all hosts together.
         BlockLoad::new(Workload {
             hosts: Vec::new(),
             workers: self.workload.workers_of_all(),
@@ -56,7 +56,7 @@ impl HostedLoad for BlockLoad {
         self.workload.check_elsewhere()
     }
 
-    /// It uses nothing else.
+    /// It uses no other resources.
     fn check_allowed(&self, _permit: &dyn Permit) -> Result<(), OpenError> {
         Ok(())
     }

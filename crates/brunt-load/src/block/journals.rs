@@ -1,7 +1,7 @@
-//! The folder of a run's journals where they come from other hosts: each arrives in parts, and stands there whole, or a note
-//! says why it does not. `brunt verify` reads both.
+//! Collects journals from other hosts in the folder of a run: each arrives in parts and is stored complete, or a note
+//! explains why it is missing. `brunt verify` reads both.
 //!
-//! The rule: a journal that is not whole is none. Later writes than it knows would look like lost ones.
+//! The rule: an incomplete journal is not kept. Writes after its end would look like lost ones.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 
 use super::verify::{HEAD_BYTES, JournalHead, journal_name, name, parse_head};
 
-/// Extension of a note that says why a journal is missing.
+/// Extension of a note that explains why a journal is missing.
 const MISSING: &str = "missing";
-/// Longest note that is read.
+/// Maximum length of a note when read.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// A journal that is not in its folder: what its worker wrote cannot be checked.
+/// A journal that is missing in its folder, so its worker's writes can't be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingJournal {
-    /// Whose.
+    /// Number of the worker.
     pub worker: u32,
-    /// For people: why.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// Makes the folder for journals of these workers.
+/// Creates the folder for journals of these workers.
 ///
 /// # Errors
-/// It cannot be made, or has a journal of one of them: it may be the only witness.
+/// The folder can't be created, or it already has a journal of one of them, which may be the only evidence.
 pub fn reserve(folder: &Path, workers: Range<u32>) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| name(folder, error))?;
     for path in workers
@@ -38,7 +38,7 @@ pub fn reserve(folder: &Path, workers: Range<u32>) -> io::Result<()> {
             return Err(name(&path, io::ErrorKind::AlreadyExists.into()));
         }
     }
-    // What an earlier run lacked says nothing of this one.
+    // Notes from an earlier run don't apply to this one.
     workers.for_each(|worker| drop(std::fs::remove_file(note_path(folder, worker))));
     Ok(())
 }
@@ -47,19 +47,19 @@ fn note_path(folder: &Path, worker: u32) -> PathBuf {
     folder.join(journal_name(worker)).with_extension(MISSING)
 }
 
-/// Notes why a worker's journal is missing.
+/// Writes a note that explains why a worker's journal is missing.
 ///
 /// # Errors
-/// The note cannot be written.
+/// The note can't be written.
 pub fn note_missing(folder: &Path, missing: &MissingJournal) -> io::Result<()> {
     let path = note_path(folder, missing.worker);
     std::fs::write(&path, &missing.why).map_err(|error| name(&path, error))
 }
 
-/// The journals that are missing in a folder, as notes say.
+/// Returns the missing journals of a folder, according to its notes.
 ///
 /// # Errors
-/// The folder or a note cannot be read.
+/// The folder or a note can't be read.
 pub fn missing_in(folder: &Path) -> io::Result<Vec<MissingJournal>> {
     let mut missing = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|error| name(folder, error))? {
@@ -84,24 +84,24 @@ pub fn missing_in(folder: &Path) -> io::Result<Vec<MissingJournal>> {
     Ok(missing)
 }
 
-/// A journal on its way into its folder. Dropped before it is whole, it leaves nothing.
+/// A journal being received. Dropped before it is complete, it leaves nothing behind.
 #[derive(Debug)]
 pub struct ArrivingJournal {
     file: File,
-    /// Where it is until it is whole.
+    /// Path of the file until it is complete.
     part: PathBuf,
     path: PathBuf,
     worker: u32,
     run: u64,
-    /// The first of its bytes, until they are a head.
+    /// Its first bytes, until they form a head.
     head: Vec<u8>,
 }
 
 impl ArrivingJournal {
-    /// Of this worker of this run.
+    /// Begins to receive the journal of this worker and run.
     ///
     /// # Errors
-    /// No file can be made there.
+    /// The file can't be created.
     pub fn begin(folder: &Path, worker: u32, run: u64) -> io::Result<ArrivingJournal> {
         let path = folder.join(journal_name(worker));
         let part = path.with_extension("journal.part");
@@ -116,10 +116,10 @@ impl ArrivingJournal {
         })
     }
 
-    /// Takes what follows.
+    /// Appends the next bytes.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file can't be written.
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         let missing = HEAD_BYTES - self.head.len();
         self.head
@@ -129,10 +129,10 @@ impl ArrivingJournal {
             .map_err(|error| name(&self.part, error))
     }
 
-    /// All of it has come.
+    /// Completes the journal after its last byte.
     ///
     /// # Errors
-    /// It is no journal of this worker and run, or there is one already.
+    /// It is not a journal of this worker and run, or a journal already exists.
     pub fn finish(self) -> io::Result<()> {
         let wrong = |what: Box<dyn std::error::Error + Send + Sync>| {
             name(&self.path, io::Error::new(io::ErrorKind::InvalidData, what))
@@ -146,13 +146,13 @@ impl ArrivingJournal {
             }
             Err(error) => return Err(wrong(error.into())),
         }
-        // Fails where there is one already, which a rename would not.
+        // Unlike a rename, this fails if the file exists.
         std::fs::hard_link(&self.part, &self.path)
             .or_else(|error| self.rename_unless_there(error))
             .map_err(|error| name(&self.path, error))
     }
 
-    /// For file systems without hard links.
+    /// Fallback for file systems without hard links.
     fn rename_unless_there(&self, why: io::Error) -> io::Result<()> {
         match why.kind() == io::ErrorKind::AlreadyExists || self.path.try_exists()? {
             true => Err(io::ErrorKind::AlreadyExists.into()),
@@ -163,7 +163,7 @@ impl ArrivingJournal {
 
 impl Drop for ArrivingJournal {
     fn drop(&mut self) {
-        // The part's name is gone already where it was renamed.
+        // After a rename, the part's name is already gone.
         let _ = std::fs::remove_file(&self.part);
     }
 }
@@ -189,7 +189,7 @@ mod tests {
         std::fs::read(scratch.path().join(journal_name(worker))).unwrap()
     }
 
-    /// In its folder is a whole journal of the right worker, or none.
+    /// The folder contains either a complete journal of the right worker or none.
     #[test]
     fn a_journal_arrives_whole_or_not_at_all() {
         let scratch = tempfile::tempdir().unwrap();

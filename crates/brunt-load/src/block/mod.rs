@@ -1,11 +1,10 @@
-//! Loads that drive a device: a described workload, its workers in threads with one ring each.
+//! Loads that drive a device with a described workload. Workers run in threads with one ring each.
 //!
-//! The rule: histograms of workers are merged; nothing is averaged.
+//! The rule: workers' histograms are merged; nothing is averaged.
 //!
-//! Memory does not grow with requests or time. A worker has `queue_depth` buffers of the longest
-//! block and eight histograms of 8 KiB for each octave of latencies; intervals on their
-//! way to the recorder are at most 64. Measured: 10.4 MB for a million requests,
-//! 10.6 MB for twenty million.
+//! Memory does not grow with requests or time. A worker has `queue_depth` buffers of the largest block size, and eight
+//! histograms of 8 KiB for each octave of latencies; at most 64 intervals are on their way to the recorder. Measured:
+//! 10.4 MB for a million requests, 10.6 MB for twenty million.
 
 pub mod arrival;
 pub mod audit;
@@ -61,7 +60,7 @@ use workload::{Arrival, RampUp, StopCondition, Workload};
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "block";
 
-/// Its line there.
+/// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "requests to a block device, below every cache",
@@ -81,14 +80,14 @@ pub(crate) const LINE: LoadKind = LoadKind {
 /// A described workload as a load.
 #[derive(Clone, Debug, Default)]
 pub struct BlockLoad {
-    /// What to do.
+    /// The workload.
     pub workload: Workload,
-    /// How workers' rings are made; the buffer arena is made to fit.
+    /// Settings of workers' rings; the buffer arena is sized to fit.
     pub ring: RingConfig,
 }
 
 impl BlockLoad {
-    /// With the usual ring.
+    /// Creates a load with default ring settings.
     pub fn new(workload: Workload) -> BlockLoad {
         BlockLoad {
             workload,
@@ -96,10 +95,10 @@ impl BlockLoad {
         }
     }
 
-    /// The workload of one run: what the order says is in it.
+    /// Returns the workload of one run, with the order's settings applied.
     pub fn ordered(&self, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
-        // What the ring's maker says counts for a workload that says nothing.
+        // The ring's engine is the default for a workload that names none.
         let base = self.ring.engine.map(EngineSetting::from);
         workload.engine = order.engine.or(workload.engine).or(base);
         workload.ring = order.ring.unwrap_or(workload.ring);
@@ -133,7 +132,7 @@ impl BlockLoad {
 }
 
 impl BlockLoad {
-    /// Measures which engine is the fastest.
+    /// Measures which engine is fastest.
     fn choose_engine(
         &self,
         on: &LoadTarget,
@@ -141,12 +140,12 @@ impl BlockLoad {
         stop: &AtomicBool,
     ) -> Result<EngineChoice, LoadError> {
         calibrate::choose_engine(stop, |engine| {
-            // The ring's mode is looked for afterwards, with the engine that it is of.
+            // The ring's mode is chosen afterwards, for the chosen engine.
             self.trial(Some(engine.into()), RingMode::Interrupt, on, seed, stop)
         })
     }
 
-    /// Measures which way of handing requests over is the fastest with this engine.
+    /// Measures which way of submitting requests is fastest with this engine.
     fn choose_ring(
         &self,
         engine: &EngineChoice,
@@ -159,7 +158,7 @@ impl BlockLoad {
         })
     }
 
-    /// A short run with reads of this load's blocks at its depth.
+    /// Runs briefly with reads of this load's block sizes at its depth.
     fn trial(
         &self,
         engine: Option<EngineSetting>,
@@ -275,13 +274,13 @@ impl Load for BlockLoad {
         let part = order
             .part
             .unwrap_or_else(|| RunPart::whole(workload.workers));
-        // Workers of other hosts may be on the device, too.
+        // Workers of other hosts may use the device, too.
         let sharing = Workload {
             workers: part.workers_on_device,
             ..workload.clone()
         };
         let (_, region_bytes) = sharing.check_device(backend.info())?;
-        // Bytes and requests are those of all workers.
+        // Bytes and requests are totals of all workers.
         let devices = part.workers_of_all / part.workers_on_device.max(1);
         workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
         let engine = match engine::foresee(workload.engine, workload.ring)? {
@@ -315,7 +314,7 @@ impl Load for BlockLoad {
     }
 }
 
-/// What all workers of a run share.
+/// State shared by all workers of a run.
 struct Job {
     workload: Workload,
     backend: Arc<dyn Backend>,
@@ -348,7 +347,7 @@ impl WorkerJob for Job {
         let ready = Worker::new(workload, self.backend.info(), id, &self.run, ring.pool())?;
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
-        // No start: nobody wants this run any more.
+        // No start time: the run was abandoned.
         let Ok(start) = started.recv() else {
             return Ok((Outcome::interrupted(), device.health()));
         };

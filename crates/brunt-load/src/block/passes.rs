@@ -1,4 +1,4 @@
-//! `stop.passes`: a limit that depends on the size of the region. Called while a run is prepared, once its
+//! Implements `stop.passes`, a limit that depends on the size of the region. Called while a run is prepared, once its
 //! device is known.
 //!
 //! The rule: workers only see limits of requests and bytes.
@@ -8,7 +8,7 @@ use brunt_core::Size;
 use super::workload::Workload;
 
 impl Workload {
-    /// Puts `stop.passes` over a region of so many bytes into bytes, or into requests where none moves any.
+    /// Converts `stop.passes` over a region of this size into bytes, or into requests if none of them moves data.
     pub(super) fn settle_passes(&mut self, region_bytes: u64) {
         let Some(passes) = self.stop.passes.take() else {
             return;

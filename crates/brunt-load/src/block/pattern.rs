@@ -1,12 +1,12 @@
-//! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator
-//! calls it for each random request. Only a shuffle remembers what was drawn.
+//! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator calls it
+//! for each random request. Only a shuffle remembers earlier draws.
 
 use brunt_core::random::Random;
 
 use crate::block::shuffle::Shuffle;
 use crate::block::workload::OffsetDistribution;
 
-/// A distribution over `0..count`, ready to be drawn from.
+/// A prepared distribution over `0..count`.
 #[derive(Clone, Debug)]
 pub struct OffsetSampler {
     count: u64,
@@ -29,18 +29,18 @@ enum Law {
         mean: f64,
         deviation: f64,
     },
-    /// For each zone the draw below which it is meant, its first position and its positions.
+    /// For each zone: the cumulative probability up to its end, its first position, and its number of positions.
     Zones(Vec<(f64, u64, u64)>),
 }
 
-/// Draws outside the region are made again so often; then the nearest position is taken.
+/// Maximum redraws for positions outside the region; then the nearest position is used.
 const NORMAL_DRAWS_MAX: u32 = 64;
 
 impl OffsetSampler {
     /// Prepares `distribution` over `count` positions.
     ///
     /// # Panics
-    /// When `count` is zero; parameters were checked by [`crate::Workload::check`].
+    /// If `count` is zero; [`crate::Workload::check`] has checked the other parameters.
     pub fn new(distribution: &OffsetDistribution, count: u64) -> OffsetSampler {
         assert!(count > 0, "a pattern needs a position");
         let law = match distribution {
@@ -84,8 +84,8 @@ impl OffsetSampler {
         OffsetSampler { count, law }
     }
 
-    /// The next position.
-    #[inline(always)] // once a request
+    /// Draws the next position.
+    #[inline(always)] // once per request
     pub fn draw(&mut self, random: &mut Random) -> u64 {
         match &mut self.law {
             Law::Uniform => random.below(self.count),
@@ -125,8 +125,8 @@ fn draw_by(law: &mut Law, count: u64, random: &mut Random) -> u64 {
     }
 }
 
-/// Spreads ranks over the region so that the hottest blocks are not neighbours: multiplication by
-/// a number without a common divisor is a permutation; near the golden ratio it spreads evenly.
+/// Spreads ranks over the region so that the hottest blocks are not adjacent. Multiplication by a factor coprime to the
+/// count is a permutation; a factor near the golden ratio of the count spreads evenly.
 #[derive(Clone, Debug)]
 struct Scatter {
     factor: u64,
@@ -154,8 +154,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Zipf by rejection-inversion (Hörmann, Derflinger: Rejection-inversion to generate variates
-/// from monotone discrete distributions, 1996): no table, so that a region may have any size.
+/// Zipf by rejection-inversion (Hörmann, Derflinger: Rejection-inversion to generate variates from monotone discrete
+/// distributions, 1996). It needs no table, so a region may have any size.
 #[derive(Clone, Debug)]
 struct Zipf {
     count: f64,
@@ -180,7 +180,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank in `1..=count`.
+    /// Draws a rank in `1..=count`.
     fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let area = self.area_last + random.unit() * (self.area_first - self.area_last);
@@ -213,7 +213,7 @@ impl Zipf {
         if power.abs() < 1e-12 {
             libm::exp(area)
         } else {
-            // Rounding may take the argument just below -1, where the logarithm ends.
+            // Rounding may push the argument just below -1, where the logarithm is undefined.
             libm::exp(libm::log1p((area * power).max(-1.0 + f64::EPSILON)) / power)
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         counts
     }
 
-    /// Rank k of Zipf comes up in proportion to 1/k^theta, theta = 1 included.
+    /// Rank k of Zipf is drawn in proportion to 1/k^theta, including theta = 1.
     #[test]
     fn zipf_has_its_law() {
         for theta in [0.5, 1.0, 1.2] {
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// "80 to 20" is what it says, and 80 to 20 again within the 20.
+    /// An 80/20 distribution is 80/20 again within the 20 percent.
     #[test]
     fn pareto_is_self_similar() {
         let mut counts = counts(&OffsetDistribution::Pareto { skew: 0.2 }, 1000, 200_000);
@@ -261,7 +261,7 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// Zones and the bell are where they were put, and every draw is inside.
+    /// Zones and the normal distribution are in the right place, and every draw is inside the region.
     #[test]
     fn zones_and_normal_are_in_place() {
         let zones =
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(edge.iter().sum::<u32>(), 1000);
     }
 
-    /// One position, two positions and huge regions work in every law.
+    /// One position, two positions and huge regions work with every distribution.
     #[test]
     fn extremes() {
         let laws = [

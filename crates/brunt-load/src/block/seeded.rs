@@ -1,44 +1,44 @@
-//! Data derived from a seed and an address alone: it can be verified without knowing the size and order of
-//! the requests that wrote it. `brunt io` writes and verifies with it.
+//! Data derived only from a seed and an address, so it can be verified without knowing the size and order of the
+//! requests that wrote it. `brunt io` writes and verifies with it.
 //!
 //! The rule: the bytes for a seed and an address never change between versions of Brunt.
 //!
-//! Cost: 64 KiB takes 13 µs on a core with AVX2 (4.9 GB/s), where one number at a time takes 21 µs.
+//! Cost: 64 KiB takes 13 µs on a core with AVX2 (4.9 GB/s); generating one number at a time takes 21 µs.
 
 use brunt_core::random::{LANES, Parts, Random};
 use pulp::{Arch, NullaryFnOnce};
 
-/// Contents are made in units of so many bytes: the smallest logical block.
+/// Data is generated in units of this many bytes: the smallest logical block.
 const SECTOR_BYTES: usize = 512;
-/// A sector of each of the generators that work side by side.
+/// One sector from each of the generators that work in parallel.
 const GROUP_BYTES: usize = LANES * SECTOR_BYTES;
-/// Numbers of each generator that are made before any is stored.
+/// Numbers generated per generator before any are stored.
 const WORDS: usize = 8;
 
-/// What a range contains.
+/// The content of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Random numbers that follow from this seed and the address.
+    /// Random numbers derived from this seed and the address.
     Seeded(u64),
     /// This byte everywhere.
     Byte(u8),
 }
 
-/// A block that is not what it should be.
+/// A block with wrong content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Of the block, in bytes.
+    /// Offset of the block, in bytes.
     pub offset: u64,
-    /// Eight bytes from the first wrong one on, as they should be.
+    /// Eight expected bytes, starting at the first wrong one.
     pub expected: [u8; 8],
-    /// And as they are.
+    /// The bytes found instead.
     pub found: [u8; 8],
     /// The whole block is zeros.
     pub zeros: bool,
 }
 
 impl Pattern {
-    /// Makes what `bytes` contain at `offset`, which is a multiple of 512.
+    /// Fills `bytes` with the content at `offset`, which is a multiple of 512.
     pub fn fill(self, offset: u64, bytes: &mut [u8]) {
         let seed = match self {
             Pattern::Byte(byte) => return bytes.fill(byte),
@@ -61,8 +61,8 @@ impl Pattern {
         }
     }
 
-    /// Holds `found`, read at `offset`, against what has to be there, in blocks of `block_bytes`; calls `tell` with each
-    /// that is wrong, in their order. Makes what it expects in `expected`.
+    /// Compares `found`, read at `offset`, with the expected content in blocks of `block_bytes`; calls `tell` for each
+    /// wrong block, in order. `expected` is a scratch buffer.
     pub fn compare(
         self,
         block_bytes: usize,
@@ -100,7 +100,8 @@ impl Pattern {
     }
 }
 
-/// Groups from `sector` on, to be filled. A closure would not be compiled for the registers that there are.
+/// Groups to be filled, starting at `sector`. A struct, because a closure would not be compiled for the wide registers
+/// of the processor.
 struct Groups<'a> {
     seed: u64,
     sector: u64,
@@ -118,7 +119,7 @@ impl NullaryFnOnce for Groups<'_> {
     }
 }
 
-/// The sectors from `first` on.
+/// Fills a group of sectors starting at `first`.
 #[inline(always)] // into the loop that is compiled for wide registers
 fn fill_group(seed: u64, first: u64, group: &mut [u8; GROUP_BYTES]) {
     let mut parts = Parts::new(seed, first);
@@ -160,7 +161,7 @@ mod tests {
         assert!(other[..512] != whole[..512] && whole[..512] != whole[512..1024]);
     }
 
-    /// What an older version wrote can be verified with a newer one.
+    /// A newer version can verify data written by an older one.
     #[test]
     fn contents_are_frozen() {
         let mut bytes = vec![0; 1 << 20];

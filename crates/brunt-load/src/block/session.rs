@@ -1,4 +1,4 @@
-//! One run of a described workload on a device, without an experiment around it: for benchmarks and tests.
+//! Runs a described workload on a device without an experiment, for benchmarks and tests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,23 +12,23 @@ use crate::decisions;
 use crate::load::{LoadError, LoadTarget, RunOrder};
 use crate::record::Recorder;
 
-/// A workload and what it is for.
+/// A workload with its target.
 #[derive(Clone)]
 pub struct Session {
-    /// What to do.
+    /// The workload.
     pub workload: Workload,
-    /// What to do it to.
+    /// The target.
     pub backend: Arc<dyn Backend>,
-    /// All requests follow from it.
+    /// Seed of all requests.
     pub seed: u64,
-    /// Tells the blocks of this run from those of another when they are verified.
+    /// Distinguishes the blocks of this run from others during verification.
     pub run: u64,
-    /// How workers' rings are made; the buffer arena is made to fit.
+    /// Settings of workers' rings; the buffer arena is sized to fit.
     pub ring: RingConfig,
 }
 
 impl Session {
-    /// A run against `backend` with the usual ring.
+    /// Creates a run against `backend` with default ring settings.
     pub fn new(workload: Workload, backend: Arc<dyn Backend>, seed: u64) -> Session {
         Session {
             workload,
@@ -39,7 +39,7 @@ impl Session {
         }
     }
 
-    /// Runs until the workload is done or `stop` is set; either way what was measured is the result.
+    /// Runs until the workload is done or `stop` is set; returns the results so far in either case.
     ///
     /// # Errors
     /// The workload does not fit, or a worker failed.
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    /// several workers make exactly the requests asked for, and intervals, single requests
-    /// and outcome tell the same story.
+    /// Several workers make exactly the configured number of requests, and the figures of intervals, single requests
+    /// and outcome agree.
     #[test]
     fn workers_add_up() {
         let workload = Workload {
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(response.max().map(|max| max.0), longest);
     }
 
-    /// Has a run stopped as soon as it has done something.
+    /// Stops a run as soon as it has completed requests.
     struct Impatient<'a>(&'a AtomicBool);
 
     impl Recorder for Impatient<'_> {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Ctrl-C keeps what there is, and says that it is not all.
+    /// Ctrl-C keeps the results so far and marks them as incomplete.
     #[test]
     fn a_stopped_run_keeps_its_results() {
         let hour = StopCondition {
@@ -176,7 +176,7 @@ mod tests {
         assert!(!outcome.is_complete() && outcome.figures.completed() > 0);
     }
 
-    /// a run ends by the steady-state rule, one way or the other.
+    /// A run ends by the steady-state rule, whether or not it becomes steady.
     #[test]
     fn steady_state_ends_a_run() {
         let steady = toml::from_str::<Steady>("round = \"10ms\"\nrounds_max = 6").unwrap();
@@ -199,7 +199,7 @@ mod tests {
         assert!(outcome.is_complete());
     }
 
-    /// written blocks are found again by reads of the same run, with every worker in its part.
+    /// Reads of the same run verify written blocks, with each worker in its own part.
     #[test]
     fn verified_run() {
         let workload = Workload {
@@ -221,7 +221,7 @@ mod tests {
             (outcome.figures.completed(), outcome.figures.counts.errors()),
             (6000, 0)
         );
-        // The canary: a device that forgets is found out.
+        // Counter-test: a device that loses its data is detected.
         let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
         let outcome = forgetful
             .run(&AtomicBool::new(false), &mut NoRecorder)
@@ -236,7 +236,7 @@ mod tests {
         );
     }
 
-    /// a workload that does not fit is refused with its key before anything runs.
+    /// A workload that does not fit is refused by key before anything runs.
     #[test]
     fn misfits_are_refused() {
         let misfit = Workload {

@@ -1,7 +1,8 @@
-//! Journals of acknowledged writes that are kept for somebody else, until the run is over: on a host that works for a
-//! controller, which puts them beside those of other hosts. Workers fill them; whoever made the shelf reads them afterwards.
+//! Keeps journals of acknowledged writes for a controller until the run is over, on a host that works for it; the
+//! controller puts them next to those of other hosts. Workers fill the journals; the shelf's creator reads them later.
 //!
-//! The rule: a shelf leaves no names behind. Its files are whatever its maker gives, and are gone with the last that has them.
+//! The rule: a shelf leaves no file names behind. Its creator supplies the files, and they are gone when the last
+//! handle is dropped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +14,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verify::{Journal, JournalHead};
 
-/// Gives an empty file that can be read and written.
+/// Creates an empty file that can be read and written.
 pub type MakeFile = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
 
-/// The journals of a run's workers that are here. Clones are the same.
+/// The journals of a run's workers on this host. Clones share them.
 #[derive(Clone)]
 pub struct JournalShelf(Arc<Shelf>);
 
 struct Shelf {
     make: MakeFile,
-    /// By the number of their worker among all.
+    /// Keyed by the worker's number among all workers.
     files: Mutex<BTreeMap<u32, File>>,
 }
 
 impl JournalShelf {
-    /// An empty one.
+    /// Creates an empty shelf.
     pub fn new(make: MakeFile) -> JournalShelf {
         JournalShelf(Arc::new(Shelf {
             make,
@@ -39,10 +40,10 @@ impl JournalShelf {
         self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker's journal.
+    /// Creates a worker's journal.
     ///
     /// # Errors
-    /// There is no file for it.
+    /// No file could be created for it.
     pub fn journal(&self, head: JournalHead) -> io::Result<Journal> {
         let file = (self.0.make)()?;
         self.files().insert(head.worker, file.try_clone()?);
@@ -53,10 +54,10 @@ impl JournalShelf {
         )
     }
 
-    /// How long they are now, by worker, from the first worker on.
+    /// Returns the current lengths of the journals, ordered by worker.
     ///
     /// # Errors
-    /// A file cannot be looked at.
+    /// A file's metadata can't be read.
     pub fn lengths(&self) -> io::Result<BTreeMap<u32, u64>> {
         self.files()
             .iter()
@@ -64,10 +65,10 @@ impl JournalShelf {
             .collect()
     }
 
-    /// Some bytes of a worker's journal.
+    /// Reads some bytes of a worker's journal.
     ///
     /// # Errors
-    /// There is no such journal, it is shorter, or cannot be read.
+    /// There is no such journal, it is too short, or it can't be read.
     pub fn read(&self, worker: u32, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let files = self.files();
         let file = files.get(&worker).ok_or(io::ErrorKind::NotFound)?;
@@ -83,19 +84,19 @@ impl fmt::Debug for JournalShelf {
     }
 }
 
-/// Whether it is the same shelf, not one with the same journals.
+/// Compares identity: true for the same shelf, not for one with the same journals.
 impl PartialEq for JournalShelf {
     fn eq(&self, other: &JournalShelf) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// What tells the blocks of a run from those of others when they are verified, and who keeps its journals.
+/// Distinguishes the blocks of a run from others during verification, and determines where its journals go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunMark {
-    /// Stands in each block.
+    /// Stored in each block.
     pub run: u64,
-    /// Where journals go; `None`: into the folder of the workload, if it names one.
+    /// Receives the journals; with `None` they go to the workload's folder, if it names one.
     pub shelf: Option<JournalShelf>,
 }
 

@@ -1,28 +1,28 @@
-//! Every position of a region once, in an order that looks random, without a table: a pass is a permutation that a
-//! few keys decide. Called by the sampler of offsets.
+//! Returns every position of a region once, in a pseudorandom order, without a table: a pass is a permutation defined
+//! by a few keys. Called by the offset sampler.
 //!
-//! The rule: no position comes twice before all came once, and a pass's order is not that of the one before.
+//! The rule: no position repeats before all have been drawn, and each pass has a different order.
 
 use brunt_core::random::Random;
 
-/// An even number of rounds, so that both halves are back in their places.
+/// An even number of rounds, so that both halves end in their original places.
 const ROUNDS: usize = 6;
 
-/// Positions in `0..count`, each once in a pass.
+/// Positions in `0..count`, each once per pass.
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     count: u64,
     /// Bits of the larger and of the smaller half of a position.
     bits: (u32, u32),
     keys: [u64; ROUNDS],
-    /// How many of this pass were drawn.
+    /// Number of positions drawn in this pass.
     drawn: u64,
-    /// What is permuted next: one that comes out beyond `count` is no position.
+    /// The next value to permute; results of `count` or more are discarded.
     next: u64,
 }
 
 impl Shuffle {
-    /// Of so many positions.
+    /// Creates a shuffle of this many positions.
     pub fn new(count: u64) -> Shuffle {
         let bits = count
             .saturating_sub(1)
@@ -37,7 +37,7 @@ impl Shuffle {
         }
     }
 
-    /// The next position.
+    /// Draws the next position.
     pub fn draw(&mut self, random: &mut Random) -> u64 {
         if self.drawn.is_multiple_of(self.count) {
             (self.drawn, self.next) = (0, 0);
@@ -53,7 +53,7 @@ impl Shuffle {
         }
     }
 
-    /// A Feistel network over the positions' bits, which halves of unequal length change at each round.
+    /// A Feistel network over the positions' bits; halves of unequal length swap sizes each round.
     fn permuted(&self, value: u64) -> u64 {
         let (mut wide, mut narrow) = self.bits;
         let (mut left, mut right) = (value >> narrow, value & mask(narrow));
@@ -69,7 +69,7 @@ fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Each bit of the result depends on all bits of both (the finalizer of splitmix64).
+/// Mixes both inputs so that each bit of the result depends on all of their bits (the finalizer of splitmix64).
 fn mixed(value: u64, key: u64) -> u64 {
     let mut mixed = value.wrapping_add(key);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Neighbours in time are as far apart in space as those of random draws: a third of the region on average.
+    /// Consecutive draws are as far apart as random ones: a third of the region on average.
     #[test]
     fn the_order_looks_random() {
         let (count, mut random) = (100_000u64, Random::new(1));

@@ -1,8 +1,8 @@
-//! Sequential requests that do not simply follow each other: they skip a part of the region, go backwards, or go on
-//! for each kind of operation by itself. Called by the generator for workloads that ask for it.
+//! Sequential requests that don't simply follow each other: they skip parts of the region, go backwards, or continue
+//! separately for each kind of operation. Called by the generator for workloads that use it.
 //!
-//! The rule: positions follow from the requests before, never from a draw, so that other workloads' sequences stay
-//! as they are.
+//! The rule: positions follow from earlier requests, never from a random draw, so that the sequences of other workloads
+//! don't change.
 
 use brunt_block::Op;
 use brunt_core::Size;
@@ -13,7 +13,7 @@ use crate::block::generator::Area;
 use crate::block::workload::Workload;
 use crate::load::{WorkloadError, wrong};
 
-/// Kinds of operations.
+/// Number of kinds of operations.
 const KINDS: usize = 5;
 
 /// A step between sequential requests.
@@ -33,10 +33,10 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// Whether it makes sense for this workload.
+    /// Checks whether it is valid for this workload.
     ///
     /// # Errors
-    /// The key that does not, and what would be right.
+    /// The invalid key, and what would be correct.
     pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
         let Stride { run, skip, back } = *self;
         if workload.sequential < 1.0 {
@@ -70,7 +70,7 @@ impl Stride {
                 format!("{back} is less than the longest block, {}", Size(longest)),
             )?;
         }
-        // Blocks that are verified begin at multiples of the alignment.
+        // Verified blocks start at multiples of the alignment.
         let grain = if workload.verify.is_some() {
             workload.align_bytes()
         } else {
@@ -88,10 +88,10 @@ impl Stride {
         Ok(())
     }
 
-    /// Whether it steps by whole blocks of a device.
+    /// Checks whether it steps by whole blocks of a device.
     ///
     /// # Errors
-    /// The size that is none.
+    /// The first size that is not a multiple of the block size.
     pub fn check_blocks(&self, block: u64, device: &str) -> Result<(), WorkloadError> {
         let all = [self.run, self.skip, self.back].into_iter().flatten();
         for size in all.filter(|size| !size.0.is_multiple_of(block)) {
@@ -103,7 +103,7 @@ impl Stride {
         Ok(())
     }
 
-    /// What share of a region a pass over it touches; `block_mean` in bytes.
+    /// Returns the share of a region that one pass touches; `block_mean` is in bytes.
     pub fn share(&self, block_mean: f64) -> f64 {
         let run = self.run.map_or(block_mean, |run| run.0 as f64);
         let from_start_to_start = match (self.skip, self.back) {
@@ -119,7 +119,7 @@ impl Stride {
     }
 }
 
-/// Where the next sequential request goes.
+/// Generates the offsets of sequential requests.
 #[derive(Clone, Debug)]
 pub struct Walk {
     start: u64,
@@ -129,17 +129,17 @@ pub struct Walk {
     places: [Place; KINDS],
 }
 
-/// Where requests of a kind are.
+/// The position of one kind of operation.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Where the request before ended.
+    /// Where the previous request ended.
     next: u64,
     /// Bytes since the last step.
     run: u64,
 }
 
 impl Walk {
-    /// For a workload that needs one.
+    /// Creates a walk if the workload needs one.
     pub fn of(workload: &Workload, area: Area) -> Option<Walk> {
         let Workload {
             stride,
@@ -160,7 +160,7 @@ impl Walk {
         })
     }
 
-    /// The offset of a sequential request of this length.
+    /// Returns the offset of a sequential request of this length.
     pub fn next(&mut self, op: Op, len: u64) -> u64 {
         let Walk {
             start, end, stride, ..
@@ -181,7 +181,7 @@ impl Walk {
                     .next
                     .checked_sub(back)
                     .filter(|offset| *offset >= start);
-                // A region that is shorter than the step has one place.
+                // A region shorter than the step has only one position.
                 inside.or_else(|| Some(end.saturating_sub(back).max(start)))
             }
         };
@@ -198,7 +198,7 @@ impl Walk {
         offset
     }
 
-    /// Takes notice of a request that went to a random place.
+    /// Updates the position after a request to a random offset.
     pub fn moved(&mut self, op: Op, end: u64) {
         *self.place(op) = Place { next: end, run: 0 };
     }
@@ -212,7 +212,7 @@ impl Walk {
 mod tests {
     use super::*;
 
-    /// Offsets of requests of 4 KiB (reads, then what `ops` says) over 32 KiB that begin at 64 KiB, in blocks.
+    /// Returns the offsets of 4 KiB requests (reads, then those in `ops`) over 32 KiB that start at 64 KiB, in blocks.
     fn offsets(text: &str, ops: &[Op]) -> Vec<u64> {
         let workload: Workload = toml::from_str(text).unwrap();
         let area = Area {
@@ -244,7 +244,7 @@ mod tests {
             "stride = { run = \"8k\", skip = \"8k\" }",
             &[0, 1, 4, 5, 0, 1, 4, 5, 0, 1],
         );
-        // As fio's rw=read:-8k: the last block is never read.
+        // Like fio's rw=read:-8k: the last block is never read.
         check(
             "stride = { back = \"8k\" }",
             &[0, 6, 5, 4, 3, 2, 1, 0, 6, 5],

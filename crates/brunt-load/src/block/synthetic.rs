@@ -1,7 +1,7 @@
-//! The described workload as a [`Sequence`]: requests of the generator, at the times of the schedule or of
-//! the closed loop. Each worker has its own.
+//! The described workload as a [`Sequence`]: the generator's requests at the times of the schedule or of the closed
+//! loop. Each worker has its own.
 //!
-//! The rule: requests depend on the seed alone, never on when they are taken or how they end.
+//! The rule: requests depend only on the seed, never on when they are taken or how they end.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::block::workload::{Arrival, Workload};
 use crate::load::{RunPart, WorkloadError};
 use crate::sequence::{Next, Sequence};
 
-/// Which worker of which run.
+/// Identifies a worker of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerId {
-    /// From 0.
+    /// Number of the worker, from 0.
     pub worker: u32,
-    /// How many there are.
+    /// Number of workers of the run.
     pub workers: u32,
-    /// How many share its device, itself included: those with numbers from a multiple of this on.
+    /// Number of workers that share its device, itself included; their numbers start at a multiple of this.
     pub on_device: u32,
-    /// Of the run; all sequences follow from it.
+    /// The run's seed; all sequences follow from it.
     pub seed: u64,
 }
 
 impl WorkerId {
-    /// One of the workers of a part, counted there from 0.
+    /// Returns the id of a part's worker, whose number there starts at 0.
     pub fn of(part: RunPart, worker: u32, seed: u64) -> WorkerId {
         WorkerId {
             worker: part.first_worker + worker,
@@ -39,17 +39,17 @@ impl WorkerId {
         }
     }
 
-    /// The only one.
+    /// Returns the id of the only worker of a run.
     pub fn alone(seed: u64) -> WorkerId {
         WorkerId::of(RunPart::whole(1), 0, seed)
     }
 
-    /// This worker's share of what all make together.
+    /// Returns this worker's share of a total.
     pub fn share(self, all: u64) -> u64 {
         crate::decisions::share(all, self.worker, self.workers)
     }
 
-    /// The part of a device that this worker uses.
+    /// Returns the part of a device that this worker uses.
     ///
     /// # Errors
     /// The workload does not fit the device.
@@ -68,35 +68,35 @@ impl WorkerId {
     }
 }
 
-/// A worker's part of a described workload.
+/// The requests of one worker of a described workload.
 pub struct Synthetic {
     generator: Generator,
     pace: RequestPace,
     start: Nanos,
 }
 
-/// What decides when.
+/// When requests are issued.
 enum RequestPace {
-    /// Whenever there is room.
+    /// Whenever a slot is free.
     Closed,
-    /// Whenever there is room, with pauses.
+    /// Whenever a slot is free, with pauses.
     Bursts(Bursts),
-    /// By the clock.
+    /// At scheduled times.
     Open(ArrivalSchedule),
 }
 
-/// A closed loop's bursts: so many requests, then a pause after the last completion.
+/// Bursts of a closed loop: a number of requests, then a pause after the last completion.
 struct Bursts {
     requests: u64,
     pause: Duration,
     left: u64,
     resume: Nanos,
-    /// Indexes of those that have not completed.
+    /// Indexes of requests that have not completed.
     outstanding: Vec<u64>,
 }
 
 impl Synthetic {
-    /// The sequence of a worker that uses `area`.
+    /// Creates the sequence of a worker that uses `area`.
     pub fn new(workload: &Workload, area: Area, id: WorkerId) -> Synthetic {
         let WorkerId {
             worker,
@@ -136,7 +136,7 @@ impl Sequence for Synthetic {
         self.start = start;
     }
 
-    #[inline(always)] // once a request, from one place
+    #[inline(always)] // once per request, from one place
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         let due = match &mut self.pace {
             RequestPace::Closed => now,
@@ -182,7 +182,7 @@ impl Sequence for Synthetic {
 }
 
 impl Bursts {
-    /// Why the next request, which has this index, has to wait, if it does; otherwise it is part of the burst.
+    /// Returns the reason if the next request, with this index, has to wait; otherwise counts it in the burst.
     #[inline(never)] // few closed loops have bursts
     fn hold_back(&mut self, now: Nanos, index: u64) -> Option<Next> {
         if self.left == 0 {

@@ -1,5 +1,5 @@
-//! Self-describing blocks (address and generation) and the journal of acknowledged writes. A worker seals
-//! what it writes and checks what it reads; [`crate::block::audit`] reads the journal after a crash.
+//! Self-describing blocks (address and generation) and the journal of acknowledged writes. A worker seals blocks that
+//! it writes and checks blocks that it reads; [`crate::block::audit`] reads the journal after a crash.
 //!
 //! The rule: overlapping requests of a worker are never in flight together, and workers use disjoint parts,
 //! so the expected content of each block is known at any time.
@@ -11,37 +11,37 @@ use std::path::{Path, PathBuf};
 
 use brunt_result::wrong::Verified;
 
-/// Address, generation, run, checksum at the start of each grain.
+/// Size of the header at the start of each grain: magic, address, generation, run and checksum.
 pub const HEADER_BYTES: usize = 40;
-/// Most grains of one worker's part: 8 bytes each, 256 MiB in all.
+/// Maximum number of grains in one worker's part: 8 bytes each, 256 MiB in total.
 pub const GRAINS_MAX: u64 = 32 << 20;
 
 const MAGIC: u64 = 0x4b43_4f4c_4254_4e52; // "RNTBLOCK" in memory order
 const CRC_AT: usize = 32;
-/// A generation with this bit: a write failed here, so old, new and mixed are all right; or blocks were trimmed, after which a
-/// device may give back anything.
+/// This bit marks a generation as uncertain: a write failed here, so old, new and mixed data are all valid, or the
+/// blocks were trimmed, after which a device may return anything.
 const UNSURE: u64 = 1 << 63;
-/// Instead of a generation: zeros were written here.
+/// Marks grains where zeros were written, in place of a generation.
 const ZEROED: u64 = 1 << 62;
 
-/// What a grain turned out to hold.
+/// The content found in a grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockFinding {
-    /// A write of this run, whole and in its place.
+    /// A complete write of this run, at its own address.
     Sealed {
-        /// Which one.
+        /// Number of the write.
         generation: u64,
     },
-    /// Nothing but zeros: never written, or lost since.
+    /// Only zeros: never written, or lost since.
     Zeros,
-    /// Nothing that this run wrote: another run's block, or no header at all.
+    /// Not written by this run: another run's block, or no header.
     Foreign,
-    /// A block of this run that belongs elsewhere.
+    /// A block of this run that belongs to another address.
     Misplaced {
-        /// Where, in bytes.
+        /// The address it belongs to, in bytes.
         offset: u64,
     },
-    /// A header of this run, and a checksum that is wrong.
+    /// A header of this run with a wrong checksum.
     Corrupt,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for BlockFinding {
 }
 
 impl BlockFinding {
-    /// What it is, without the number of a write or a place: for a list of ranges.
+    /// Describes it without write number or address, for a list of ranges.
     fn kind(self) -> &'static str {
         match self {
             BlockFinding::Sealed { .. } => "an older write",
@@ -72,12 +72,12 @@ impl BlockFinding {
     }
 }
 
-/// What a grain has to hold.
+/// The expected content of a grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The write that was acknowledged last.
+    /// The last acknowledged write.
     Write(u64),
-    /// Zeros, which were written last.
+    /// Zeros, because they were written last.
     Zeros,
 }
 
@@ -90,16 +90,16 @@ impl Expected {
     }
 }
 
-/// A grain that does not hold what was written there last.
+/// A grain that does not hold what was last written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where it begins, in bytes.
+    /// Offset of the grain in bytes.
     pub offset: u64,
-    /// What was written last.
+    /// The last write there.
     pub expected: Expected,
-    /// The newest write of the worker, anywhere: how long ago the expected one was.
+    /// The worker's newest write anywhere, which shows the age of the expected one.
     pub newest: u64,
-    /// What is there.
+    /// The content found.
     pub found: BlockFinding,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Makes `grain` the one at `offset`, of write `generation` of `run`.
+/// Writes the header that makes `grain` the one at `offset`, of write `generation` of `run`.
 pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
     grain[..8].copy_from_slice(&MAGIC.to_le_bytes());
     grain[8..16].copy_from_slice(&offset.to_le_bytes());
@@ -133,7 +133,7 @@ pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
     grain[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Looks at the grain read from `offset`.
+/// Inspects the grain read from `offset`.
 pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     let word = |at: usize| u64::from_le_bytes(grain[at..at + 8].try_into().expect("eight bytes"));
     if word(0) != MAGIC || word(24) != run {
@@ -159,7 +159,7 @@ pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     }
 }
 
-/// What each grain of a worker's part has to hold.
+/// The expected content of each grain of a worker's part.
 pub struct Ledger {
     start: u64,
     grain: u64,
@@ -173,13 +173,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// For a part of `len` bytes from `start` in grains of `grain` bytes.
-    ///
-    /// # Errors
-    /// The journal cannot be made.
+    /// Creates a ledger for a part of `len` bytes from `start`, in grains of `grain` bytes.
     ///
     /// # Panics
-    /// When there are more than [`GRAINS_MAX`]; the worker has checked.
+    /// If there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has checked this.
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
         let generations = vec![0; (len / grain) as usize];
@@ -195,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// Seals a block about to be written; its generation.
+    /// Seals a block about to be written; returns its generation.
     pub fn begin_write(&mut self, offset: u64, block: &mut [u8]) -> u64 {
         self.writes += 1;
         let generation = self.writes;
@@ -219,7 +216,7 @@ impl Ledger {
         generation
     }
 
-    /// A write ended, acknowledged or not.
+    /// Records the end of a write, acknowledged or not.
     pub fn end_write(&mut self, offset: u64, len: u64, generation: u64, acknowledged: bool) {
         let value = if acknowledged {
             generation
@@ -238,7 +235,7 @@ impl Ledger {
         }
     }
 
-    /// A flush is about to be sent: it covers what was acknowledged before. Its number.
+    /// Records that a flush is about to be sent, which covers everything acknowledged before. Returns its number.
     pub fn begin_flush(&mut self) -> u64 {
         self.flushes += 1;
         if let Some(journal) = &mut self.journal {
@@ -250,7 +247,7 @@ impl Ledger {
         self.flushes
     }
 
-    /// A flush ended well.
+    /// Records the successful end of a flush.
     pub fn end_flush(&mut self, number: u64) {
         if let Some(journal) = &mut self.journal {
             journal.push(JournalEntry::Flush {
@@ -260,12 +257,12 @@ impl Ledger {
         }
     }
 
-    /// Zeros were written, acknowledged or not.
+    /// Records a write of zeros, acknowledged or not.
     pub fn end_zeroes(&mut self, offset: u64, len: u64, acknowledged: bool) {
         self.set(offset, len, if acknowledged { ZEROED } else { UNSURE });
     }
 
-    /// Blocks were trimmed: what they hold is open until they are written again.
+    /// Records a trim: the blocks' content is undefined until they are written again.
     pub fn end_trim(&mut self, offset: u64, len: u64) {
         self.set(offset, len, UNSURE);
     }
@@ -275,7 +272,7 @@ impl Ledger {
         self.generations[first..first + count].fill(value);
     }
 
-    /// Looks whether a block that was read holds what was written there last; the first grain that does not.
+    /// Checks whether a block that was read holds what was last written there; returns the first grain that doesn't.
     pub fn check_read(&mut self, offset: u64, block: &[u8]) -> Option<Difference> {
         let (first, _) = self.grains(offset, block.len() as u64);
         let mut difference = None;
@@ -303,13 +300,13 @@ impl Ledger {
         difference
     }
 
-    /// What all reads were found to hold.
+    /// Returns the results of checking all reads.
     pub fn verified(&self) -> &Verified {
         &self.verified
     }
 
-    /// Puts what the journal has to say on record. Before requests go out, so that no write is on
-    /// the medium that the journal does not know.
+    /// Writes the journal's pending entries. Called before requests are sent, so that the medium never holds a write
+    /// that is missing from the journal.
     ///
     /// # Errors
     /// The journal's file system is full or failed.
@@ -325,70 +322,70 @@ impl Ledger {
     }
 }
 
-/// One line of a journal.
+/// One entry of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
     /// A write.
     Write {
-        /// Acknowledged, or about to be sent.
+        /// True: acknowledged. False: about to be sent.
         acknowledged: bool,
-        /// Which one.
+        /// Number of the write.
         generation: u64,
         /// In bytes.
         offset: u64,
         /// In bytes.
         len: u32,
     },
-    /// A flush, which makes stable what was acknowledged when it was sent.
+    /// A flush, which makes everything acknowledged before it was sent stable.
     Flush {
-        /// Acknowledged, or about to be sent.
+        /// True: acknowledged. False: about to be sent.
         acknowledged: bool,
-        /// Which one.
+        /// Number of the flush.
         number: u64,
     },
 }
 
-/// When an acknowledged write has to outlive whatever happens to the storage.
+/// When an acknowledged write has to survive any failure of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StableWhen {
-    /// At once: the device has no volatile cache, or every write asked to pass it (FUA).
+    /// Immediately: the device has no volatile cache, or every write bypasses it (FUA).
     Acknowledged,
-    /// When a flush that was sent afterwards was acknowledged.
+    /// Once a flush sent after its acknowledgement has been acknowledged.
     Flushed,
 }
 
-/// What a journal is about.
+/// The header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalHead {
-    /// Of the session; stands in each grain.
+    /// The session's run id, also stored in each grain.
     pub run: u64,
-    /// The worker's part, in bytes from the device's start.
+    /// Start of the worker's part, in bytes from the device's start.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// Bytes of a grain.
+    /// Size of a grain in bytes.
     pub grain: u64,
-    /// Whose it is.
+    /// Number of the worker.
     pub worker: u32,
-    /// What the device promised with an acknowledgement.
+    /// What the device's acknowledgements guarantee.
     pub stable: StableWhen,
 }
 
-/// Head: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed), CRC32C.
-/// Entries: generation (top bit: acknowledged), offset, len, CRC32C; of a flush its number, zero, zero. All
-/// little-endian.
+/// Size of the head: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed),
+/// CRC32C. Entries: generation (top bit: acknowledged), offset, len, CRC32C; for a flush: its number, zero, zero. All
+/// numbers are little-endian.
 pub const HEAD_BYTES: usize = 52;
-/// See [`HEAD_BYTES`].
+/// Size of an entry; see [`HEAD_BYTES`].
 pub const ENTRY_BYTES: usize = 24;
 const JOURNAL_MAGIC: &[u8; 8] = b"BRNTJRN2";
 
-/// The name of a worker's journal in the folder of its run.
+/// Returns the name of a worker's journal in the folder of its run.
 pub fn journal_name(worker: u32) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// Says which writes were sent and which were acknowledged. Written in batches, never synced: it
-/// survives the end of this process, not of this machine. It is the target that crashes.
+/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
+/// this process, but not of this machine. The target is what crashes.
 pub struct Journal {
     file: File,
     path: PathBuf,
@@ -396,10 +393,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A new file `worker-N.journal` in `folder`.
+    /// Creates a new file `worker-N.journal` in `folder`.
     ///
     /// # Errors
-    /// The folder or file cannot be made, or there is one already: it may be the only witness.
+    /// The folder or file can't be created, or the file exists already: it may be the only evidence of an earlier run.
     pub fn create(folder: &Path, head: JournalHead) -> io::Result<Journal> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(journal_name(head.worker));
@@ -411,10 +408,10 @@ impl Journal {
         Journal::begin(file, path, head)
     }
 
-    /// In this empty file, which errors call so.
+    /// Begins a journal in this empty file; errors name it as `path`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file can't be written.
     pub fn begin(file: File, path: PathBuf, head: JournalHead) -> io::Result<Journal> {
         let mut pending = Vec::with_capacity(1 << 16);
         pending.extend_from_slice(JOURNAL_MAGIC);
@@ -472,7 +469,7 @@ impl Journal {
     }
 }
 
-/// Why bytes are no head of a journal.
+/// Why bytes are not a valid head of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalHeadError {
     /// Too few bytes.
@@ -481,10 +478,10 @@ pub enum JournalHeadError {
     /// The format before `BRNTJRN2`.
     #[error("written by an older brunt, which did not record flushes")]
     Old,
-    /// Something else altogether.
+    /// Not a journal.
     #[error("not a journal of acknowledged writes")]
     Other,
-    /// Damaged.
+    /// Wrong checksum.
     #[error("the head's checksum is wrong")]
     Checksum,
     /// Intact, but its sizes contradict each other or exceed the limits.
@@ -492,10 +489,10 @@ pub enum JournalHeadError {
     Sizes,
 }
 
-/// Reads a head.
+/// Parses a head.
 ///
 /// # Errors
-/// It is not one.
+/// The bytes are not a valid head.
 pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, JournalHeadError> {
     let Some(head) = bytes.get(..HEAD_BYTES) else {
         return Err(JournalHeadError::Short);
@@ -535,7 +532,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, JournalHeadError> {
     }
 }
 
-/// Reads an entry; `None` where the journal was cut off or damaged: nothing after it is believed.
+/// Parses an entry; `None` where the journal is truncated or damaged: nothing after that point is trusted.
 pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     let entry = bytes.get(..ENTRY_BYTES)?;
     let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
@@ -557,7 +554,7 @@ pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     })
 }
 
-/// The same error with the path that it is about.
+/// Adds the path to an error.
 pub(super) fn name(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -566,7 +563,7 @@ pub(super) fn name(path: &Path, error: io::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Every kind of damage is told apart.
+    /// Every kind of damage is distinguished.
     #[test]
     fn findings() {
         let mut grain = [7; 512];
@@ -589,7 +586,7 @@ mod tests {
         }
     }
 
-    /// An older version of a block is found out, and a failed write leaves everything open.
+    /// An older version of a block is detected, and a failed write makes any content acceptable.
     #[test]
     fn stale_blocks_are_found() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
@@ -621,7 +618,7 @@ mod tests {
         assert!(ledger.check_read(1024, &old[512..]).is_some());
     }
 
-    /// Zeros that were written are expected, trimmed blocks hold anything, and what was checked and wrong adds up.
+    /// Written zeros are expected, trimmed blocks may hold anything, and checked and wrong bytes are totalled.
     #[test]
     fn zeros_and_trims_are_verified() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
@@ -653,7 +650,7 @@ mod tests {
         );
     }
 
-    /// Cut or damaged journals are read up to there, and no byte of a head goes unchecked.
+    /// Truncated or damaged journals are read up to that point, and every byte of a head is checked.
     #[test]
     fn damaged_journals() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,8 +1,7 @@
-//! What a person writes to describe a load: the parameters of papers/spek.md, 2.1, and what has
-//! become usual since. Experiment files hold these; the command line makes them from flags.
+//! The user's description of a load: the parameters of papers/spek.md, 2.1, and those that have become common since.
+//! Experiment files contain these; the command line builds them from flags.
 //!
-//! The rule: a description is checked once, by [`Workload::check`], against the device it is for;
-//! what runs later may rely on it.
+//! The rule: a description is checked once, by [`Workload::check`] and against its device; later code relies on that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,13 +28,13 @@ pub(crate) use hosts::check_hosts;
 pub use steady::Steady;
 pub use sync::SyncWrites;
 
-/// Deepest queue of one worker.
+/// Maximum queue depth of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
-/// Most workers of one run.
+/// Maximum number of workers per run.
 pub const WORKERS_MAX: u32 = 256;
-/// Most block sizes, and most hot zones.
+/// Maximum number of block sizes, and of hot zones.
 pub const CHOICES_MAX: usize = 64;
-/// The kernel's thread sleeps after so long without a request.
+/// Idle time in milliseconds after which the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
 
 /// A workload.
@@ -432,10 +431,10 @@ pub struct VerifySettings {
 }
 
 impl Workload {
-    /// Whether it makes sense at all, whatever the device.
+    /// Checks the workload independently of a device.
     ///
     /// # Errors
-    /// The first key that does not.
+    /// The first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_replay()?;
         let share = |key, value: f64| match value {
@@ -689,7 +688,7 @@ impl Workload {
         steady.map_or(Ok(()), |steady| steady.check(self.interval.0))
     }
 
-    /// Whether it can run on this device; where it will run there, in bytes.
+    /// Checks the workload against a device; returns the byte range that it uses there.
     ///
     /// # Errors
     /// The first key that does not fit.
@@ -761,7 +760,7 @@ impl Workload {
         Ok((start, length))
     }
 
-    /// The kinds of its requests, in the order of their figures.
+    /// Returns the kinds of its requests, in the order of their figures.
     pub fn kinds(&self) -> Vec<OpKind> {
         let more = [
             (OpKind::Unmap, self.trim > 0.0),
@@ -778,22 +777,22 @@ impl Workload {
             .collect()
     }
 
-    /// Whether it writes data.
+    /// Returns true if it writes data.
     pub(super) fn writes(&self) -> bool {
         self.read + self.trim + self.write_zeroes < 1.0
     }
 
-    /// Whether it changes what is on the device.
+    /// Returns true if it changes data on the device.
     pub fn changes_data(&self) -> bool {
         self.read < 1.0
     }
 
-    /// Makes it one that changes nothing.
+    /// Changes it to one that only reads.
     pub(super) fn only_reads(&mut self) {
         (self.read, self.trim, self.write_zeroes, self.flush_every) = (1.0, 0.0, 0.0, 0);
     }
 
-    /// How long a run takes as far as it says, and whether that is all.
+    /// Returns the duration of a run as far as known, and whether that is exact.
     pub fn time(&self) -> (Duration, bool) {
         let ramp = self.ramp_up.map_or(Duration::ZERO, |ramp| ramp.time.0);
         let stop = &self.stop;
@@ -811,7 +810,7 @@ impl Workload {
         }
     }
 
-    /// The longest block.
+    /// Returns the size of the largest block.
     pub fn block_bytes_max(&self) -> u64 {
         self.blocks
             .iter()
@@ -820,18 +819,18 @@ impl Workload {
             .unwrap_or(0)
     }
 
-    /// The smallest block, in bytes.
+    /// Returns the size of the smallest block, in bytes.
     fn block_bytes_min(&self) -> u64 {
         let sizes = self.blocks.iter().map(|block| block.size.0);
         sizes.min().unwrap_or(512)
     }
 
-    /// What random offsets are multiples of, in bytes: `align`, or the smallest block.
+    /// Returns the alignment of random offsets, in bytes: `align`, or the smallest block.
     pub fn align_bytes(&self) -> u64 {
         self.align.map_or(self.block_bytes_min(), |align| align.0)
     }
 
-    /// What offsets are aligned to on this device: [`Workload::align_bytes`], and whole blocks.
+    /// Returns the alignment of offsets on this device: [`Workload::align_bytes`], rounded up to whole blocks.
     pub fn alignment(&self, info: &DeviceInfo) -> u64 {
         let (align, block) = (self.align_bytes(), u64::from(info.block_bytes));
         if align.is_multiple_of(block) {
@@ -842,7 +841,7 @@ impl Workload {
     }
 }
 
-/// `base` in this mode; a mode that was never chosen is by interrupts.
+/// Returns `base` in this mode. `Auto` without a choice uses interrupts.
 pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     match mode {
         RingMode::Interrupt | RingMode::Auto => base,
@@ -857,7 +856,7 @@ pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     }
 }
 
-/// By how much shares may miss their sum: they are decimal fractions in binary.
+/// Tolerance for the sum of shares: decimal fractions are inexact in binary.
 const SHARES_SLACK: f64 = 1e-9;
 
 fn one() -> f64 {

@@ -1,21 +1,20 @@
-//! Finds the queue depth that saturates the target: the bandwidth-delay product of a link, the servers of an
-//! array. Or the deepest at which a percentile of the response time stays below a limit. Pure: it proposes depths and
-//! receives what they brought.
+//! Finds the queue depth that saturates the target, such as the bandwidth-delay product of a link or the number of
+//! servers of an array, or the maximum depth at which a percentile of the response time stays below a limit. Pure: it
+//! proposes depths and receives their results.
 //!
-//! The rule: extra depth without a gain only adds waiting and is not chosen; all trials are reported with the
-//! choice.
+//! The rule: extra depth without a gain only adds waiting and is not chosen; all trials are reported with the choice.
 
 use brunt_result::choice::{DepthChoice, DepthTrial};
 
-/// A deeper queue has to bring this much more to be looked for further.
+/// Minimum gain from deeper queues for the search to continue.
 const GAIN_MIN: f64 = 1.03;
-/// Of the best throughput, what the chosen depth has to reach.
+/// Share of the best throughput that the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;
 
-/// From what was tried.
+/// Chooses from the trials the smallest depth that is good enough.
 ///
 /// # Panics
-/// When nothing was.
+/// If there are no trials.
 fn choose(trials: Vec<DepthTrial>) -> DepthChoice {
     let best = best(&trials);
     let enough = trials
@@ -35,7 +34,7 @@ fn best(trials: &[DepthTrial]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Whether the last two doublings brought nothing.
+/// Returns true if the last two doublings brought no gain.
 fn is_over(trials: &[DepthTrial]) -> bool {
     let Some((before, last)) = trials.split_last_chunk::<2>() else {
         return false;
@@ -43,10 +42,10 @@ fn is_over(trials: &[DepthTrial]) -> bool {
     !before.is_empty() && best(last) < best(before) * GAIN_MIN
 }
 
-/// The deepest that kept its promise, or the shallowest if none did.
+/// Chooses the greatest depth that kept the limit, or the smallest if none did.
 ///
 /// # Panics
-/// When nothing was tried.
+/// If there are no trials.
 fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     let depths = |kept: bool| {
         trials
@@ -64,7 +63,7 @@ fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     }
 }
 
-/// What to try next for a promise: twice as deep until one breaks it, then between the two.
+/// Returns the next depth to try for a limit: doubles until a trial exceeds it, then bisects.
 fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
     let broken = trials
         .iter()
@@ -88,16 +87,16 @@ fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
 pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
-    /// A promise has to be kept.
+    /// A limit has to be kept.
     promised: bool,
     trials: Vec<DepthTrial>,
 }
 
 impl RunningDepthSearch {
-    /// Begins at `from` and doubles, up to `max`; with a promise, it is narrowed down from the first that breaks it.
+    /// Begins at `from` and doubles, up to `max`; with a limit (`promised`), bisects once a trial breaks it.
     ///
     /// # Panics
-    /// When that is less than where it begins.
+    /// If `from` is zero or greater than `max`.
     pub fn new(from: u32, max: u32, promised: bool) -> RunningDepthSearch {
         assert!((1..=max).contains(&from), "from {from} to {max}");
         RunningDepthSearch {
@@ -108,15 +107,15 @@ impl RunningDepthSearch {
         }
     }
 
-    /// The depth to try next; `None` when the search is over.
+    /// Returns the depth to try next; `None` if the search is over.
     pub fn next_depth(&self) -> Option<u32> {
         self.next
     }
 
-    /// What the trial at the depth of [`RunningDepthSearch::next_depth`] brought, and whether it kept the promise.
+    /// Reports the result of the trial at [`RunningDepthSearch::next_depth`], and whether it kept the limit.
     ///
     /// # Panics
-    /// When the search is over.
+    /// If the search is over.
     pub fn report(&mut self, bytes_per_second: f64, kept: bool) {
         let queue_depth = self.next.take().expect("asked for");
         let kept = self.promised.then_some(kept);
@@ -132,10 +131,10 @@ impl RunningDepthSearch {
         }
     }
 
-    /// The smallest depth that is good enough, or the deepest that kept the promise.
+    /// Returns the smallest depth that is good enough, or the greatest that kept the limit.
     ///
     /// # Panics
-    /// When nothing was tried.
+    /// If nothing was tried.
     pub fn answer(self) -> DepthChoice {
         if self.promised {
             deepest(self.trials)
@@ -158,8 +157,7 @@ mod tests {
         rates.iter().enumerate().map(trial).collect()
     }
 
-    /// The smallest depth that is as good as any is chosen, one bad trial in between does not
-    /// end the search, and two do.
+    /// The smallest depth that is as good as any is chosen; one trial without a gain does not end the search, two do.
     #[test]
     fn the_smallest_sufficient_depth() {
         let check = |rates: &[f64], over: bool, depth: u32| {
@@ -176,7 +174,7 @@ mod tests {
         check(&[0.0, 0.0, 0.0], false, 1);
     }
 
-    /// A promise that holds up to a depth is narrowed down to it, from wherever the search begins.
+    /// A limit that holds up to some depth is narrowed down to that depth, wherever the search begins.
     #[test]
     fn the_deepest_that_keeps_a_promise() {
         let check = |from: u32, holds_to: u32, expected: u32, tried: &[u32]| {

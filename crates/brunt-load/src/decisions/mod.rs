@@ -27,59 +27,59 @@ use depth::RunningDepthSearch;
 use rate::RateSearch;
 use steady::Rounds;
 
-/// Highest rate that a search tries, in requests a second.
+/// Highest rate that a search tries, in requests per second.
 const RATE_MAX: f64 = 1e8;
-/// What comes before a trial of a depth when the load has no ramp-up: a connection's window has to open.
+/// Ramp-up before a depth trial if the load has none: a connection's window has to open.
 const DEPTH_RAMP: Duration = Duration::from_millis(500);
-/// A trial skips what is later than so many times the limit of a rate search: a hopeless trial ends early.
+/// A rate trial skips requests that are late by this multiple of the search's limit, so a hopeless trial ends early.
 const HOPELESS: u32 = 100;
 const HOPELESS_MIN: Duration = Duration::from_millis(100);
 
-/// One worker's share of a number that all make together.
+/// Returns one worker's share of a total.
 pub fn share(all: u64, worker: u32, workers: u32) -> u64 {
     all / u64::from(workers) + u64::from(u64::from(worker) < all % u64::from(workers))
 }
 
-/// A run that was made.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// What its workers saw.
+    /// The combined outcome of its workers.
     pub outcome: Outcome,
-    /// What those of each job saw, of a load of several.
+    /// The outcome of each job, for a load with several.
     pub jobs: Vec<Outcome>,
-    /// What was made ready for it.
+    /// What was prepared for it.
     pub prepared: PreparedLoad,
-    /// What the load knows beside.
+    /// Further results from the load.
     pub finished: Finished,
 }
 
-/// A run of an experiment: what was decided on the way, and the run that counts.
+/// A run of an experiment: the decisions on the way, and the run that counts.
 #[derive(Debug)]
 pub struct Measured {
-    /// The run; of a rate search the trial at the answer, or the last one if none kept the promise.
+    /// The outcome of the run; after a rate search, that of the answer's trial, or of the last if none kept the limit.
     pub outcome: Outcome,
-    /// Each job of a load of several; none of a run that was interrupted before it began.
+    /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,
-    /// What the load knows beside; nothing of a run that was interrupted before it began.
+    /// Further results from the load; empty if interrupted before the run began.
     pub finished: Finished,
-    /// The highest rate that kept the promise of a rate search.
+    /// The highest rate that kept the limit of a rate search.
     pub rate_found: Option<f64>,
-    /// Which trial of a rate search the run is, from 0; 0 for all others.
+    /// Number of the rate search's trial that the run is, from 0; 0 for all others.
     pub trial: u32,
-    /// The depth that was found, or was known.
+    /// The queue depth, found now or known before.
     pub depth: Option<DepthChoice>,
-    /// What was prepared for it; `None` if it was interrupted before it began.
+    /// What was prepared for it; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
 }
 
 /// A trial of a rate search.
 #[derive(Debug)]
 pub struct RateTried {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Whether it kept the promise.
+    /// True if it kept the limit.
     pub kept: bool,
-    /// What it saw.
+    /// The run.
     pub ran: Ran,
 }
 
@@ -96,11 +96,10 @@ impl WorkersHandle for Driven {
     }
 }
 
-/// Makes one run as it is ordered, until it is done, steady, or `stop` is set; either way what was measured is the
-/// result.
+/// Executes one run as ordered, until it is done, steady, or `stop` is set; returns the results so far in every case.
 ///
 /// # Errors
-/// It could not be made ready, or a worker failed.
+/// The run could not be prepared, or a worker failed.
 pub fn run(
     load: &dyn Load,
     on: &LoadTarget,
@@ -135,11 +134,11 @@ pub fn run(
     })
 }
 
-/// Makes a run of an experiment: finds the queue depth first if the load asks for it and `known` has none, looks for
-/// the rate if the load asks for that.
+/// Executes a run of an experiment. Finds the queue depth first if the load requests it and `known` has none, and
+/// searches for the rate if the load requests that.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as [`run`].
 pub fn measure(
     load: &dyn Load,
     on: &LoadTarget,
@@ -207,7 +206,7 @@ pub fn measure(
 }
 
 impl Measured {
-    /// It was stopped before it began.
+    /// Returns the result of a run that was stopped before it began.
     fn interrupted(depth: Option<DepthChoice>) -> Measured {
         let (outcome, finished) = (Outcome::interrupted(), Finished::default());
         Measured {
@@ -222,30 +221,30 @@ impl Measured {
     }
 }
 
-/// What the rings of a load's runs are.
+/// The rings of a load's runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
-    /// Their engine; `None` where the load leaves it to the hosts that it runs on, or has no rings.
+    /// Their engine; `None` if the load leaves it to its hosts, or has no rings.
     pub engine: Option<EngineChoice>,
-    /// How they work; `None` of a load without rings.
+    /// Their mode; `None` for a load without rings.
     pub ring: Option<RingChoice>,
 }
 
-/// The engine and the mode of a load's rings: as it says, or measured here and now. `None` when `stop` was set meanwhile.
+/// Determines the engine and mode of a load's rings: as stated, or measured now. `None` if `stop` was set meanwhile.
 ///
 /// # Errors
-/// No engine works, or not even the usual mode.
+/// No engine works, or not even the default mode does.
 pub fn settle(
     load: &dyn Load,
     on: &LoadTarget,
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<Option<Settled>, LoadError> {
-    // Its workers are gone again as soon as they are ready: only the choice is wanted.
+    // Its workers end as soon as they are ready: only the choice matters here.
     let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
         Ok((PreparedLoad { engine, ring, .. }, running)) => {
-            // More workers than the inbox has room for would wait for it for ever.
+            // Otherwise workers beyond the inbox's capacity would wait forever.
             drop(inbox);
             drop(running);
             Ok(Some(Settled { engine, ring }))
@@ -255,15 +254,15 @@ pub fn settle(
     }
 }
 
-/// Whether something about a load's rings is measured before its first run.
+/// Returns true if something about a load's rings is measured before its first run.
 pub fn is_measured(info: &LoadInfo) -> bool {
     info.engine == EngineNeed::Stated(EngineSetting::Auto) || info.ring == RingMode::Auto
 }
 
-/// Finds the queue depth; `None` when `stop` was set meanwhile. Requests are those of the load, writes too.
+/// Finds the queue depth; `None` if `stop` was set meanwhile. The trials use the load's own requests, including writes.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as [`run`].
 pub fn find_depth(
     load: &dyn Load,
     on: &LoadTarget,
@@ -297,11 +296,11 @@ pub fn find_depth(
     Ok(Some(search.answer()))
 }
 
-/// Finds the highest rate at which the promise is kept; the answer and every trial. Each trial is a run of the
-/// load's own length. A search that was interrupted has no answer, and the trial that was cut short is its last.
+/// Finds the highest rate at which the limit is kept; returns the answer and every trial. Each trial is a run of the
+/// load's own length. An interrupted search has no answer, and its last trial is the one that was cut short.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as [`run`].
 pub fn find_rate(
     load: &dyn Load,
     on: &LoadTarget,
@@ -330,7 +329,7 @@ pub fn find_rate(
         let kept = complete && keeps(&ran.outcome, goal.promise);
         tried.push(RateTried { rate, kept, ran });
         if !complete {
-            // Cut short: it says nothing about the rate, but what it saw is kept.
+            // A trial that was cut short says nothing about the rate, but its results are kept.
             return Ok((None, tried));
         }
         search.report(kept);
@@ -338,7 +337,7 @@ pub fn find_rate(
     Ok((search.answer(), tried))
 }
 
-/// Whether a trial kept its promise, with every request answered well and none skipped.
+/// Returns true if a trial kept its limit, with all requests successful and none skipped or hanging.
 fn keeps(outcome: &Outcome, promise: Promise) -> bool {
     let counts = outcome.figures.counts;
     let clean = counts.errors() == 0

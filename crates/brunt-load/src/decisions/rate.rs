@@ -1,7 +1,7 @@
 //! Finds the highest rate within a latency limit ("p99 under 5 ms"): doubles the rate until a trial fails,
 //! then bisects. Pure: it proposes rates and receives verdicts; the caller runs the trials.
 
-/// Trials at most: 2^40 by doubling and as many halvings as the finest tolerance needs.
+/// Maximum number of trials: 2^40 by doubling, and as many bisections as the finest tolerance needs.
 pub const TRIALS_MAX: u32 = 60;
 
 /// A search in progress.
@@ -16,8 +16,7 @@ pub struct RateSearch {
 }
 
 impl RateSearch {
-    /// Begins at `rate`, never goes over `rate_max`, and ends when the answer is known to within
-    /// `tolerance` of itself.
+    /// Begins at `rate`, never exceeds `rate_max`, and ends when the relative error is at most `tolerance`.
     pub fn new(rate: f64, rate_max: f64, tolerance: f64) -> RateSearch {
         RateSearch {
             passed: None,
@@ -29,19 +28,19 @@ impl RateSearch {
         }
     }
 
-    /// The rate to try next; `None` when the search is over.
+    /// Returns the rate to try next; `None` if the search is over.
     pub fn next_rate(&self) -> Option<f64> {
         let close = match (self.passed, self.failed) {
             (Some(passed), Some(failed)) => failed - passed <= self.tolerance * failed,
             (Some(passed), None) => passed >= self.rate_max,
-            // A thousandth of a request a second is no rate any more.
+            // Below a thousandth of a request per second, the search gives up.
             (None, Some(failed)) => failed <= 1e-3,
             (None, None) => false,
         };
         (!close && self.trials < TRIALS_MAX).then_some(self.rate)
     }
 
-    /// What the trial at the rate of [`RateSearch::next_rate`] said.
+    /// Reports the result of the trial at [`RateSearch::next_rate`].
     pub fn report(&mut self, kept: bool) {
         self.trials += 1;
         if kept {
@@ -57,7 +56,7 @@ impl RateSearch {
         };
     }
 
-    /// The highest rate that kept the promise; `None` when none did.
+    /// Returns the highest rate that kept the limit; `None` if none did.
     pub fn answer(&self) -> Option<f64> {
         self.passed
     }
@@ -75,7 +74,7 @@ mod tests {
         (search.answer(), search.trials)
     }
 
-    /// The answer is below the limit and within the tolerance of it, from either side.
+    /// The answer is below the limit and within the tolerance of it, starting from either side.
     #[test]
     fn finds_the_limit() {
         for limit in [0.7, 950.0, 1000.0, 123_456.0, 7e8] {
@@ -91,7 +90,7 @@ mod tests {
         }
     }
 
-    /// A target that keeps no promise, and one that keeps all, end the search.
+    /// The search ends for a target that never keeps the limit, and for one that always does.
     #[test]
     fn ends_always() {
         assert_eq!(search(0.0, 1000.0, 0.02).0, None);

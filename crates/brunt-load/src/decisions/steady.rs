@@ -1,7 +1,7 @@
-//! Steady state of a run. By default of throughput by SNIA's Solid State Storage Performance Test Specification: over a
-//! window of five rounds the values range within 20 % of their mean, and the slope of the least-squares line accounts
-//! for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure except for the rounds, which are built
-//! from merged intervals.
+//! Detects the steady state of a run. The default is that of throughput by SNIA's Solid State Storage Performance Test
+//! Specification: over a window of five rounds the values range within 20 % of their mean, and the slope of the
+//! least-squares line accounts for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure except for
+//! the rounds, which are built from merged intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use brunt_result::{Figures, Interval, Stopped};
 
 use crate::load::{SteadyFigure, SteadyGoal, SteadyRule};
 
-/// The last rounds.
+/// The most recent rounds.
 #[derive(Clone, Debug, Default)]
 pub struct SteadyState {
     rule: SteadyRule,
@@ -19,7 +19,7 @@ pub struct SteadyState {
 }
 
 impl SteadyState {
-    /// By this rule.
+    /// Creates a test with this rule.
     pub fn new(rule: SteadyRule) -> SteadyState {
         SteadyState {
             rule,
@@ -27,7 +27,7 @@ impl SteadyState {
         }
     }
 
-    /// Takes the figure of a round; whether the state is steady now.
+    /// Adds the figure of a round; returns true if the state is steady now.
     pub fn round(&mut self, value: f64) -> bool {
         self.rounds += 1;
         if self.window.len() == self.rule.window {
@@ -37,7 +37,7 @@ impl SteadyState {
         self.window.len() == self.rule.window && self.is_steady()
     }
 
-    /// Rounds so far.
+    /// Returns the number of rounds so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }
@@ -74,20 +74,20 @@ impl SteadyState {
     }
 }
 
-/// The rounds of a run, made of its merged intervals.
+/// The rounds of a run, built from its merged intervals.
 pub(super) struct Rounds {
     state: SteadyState,
     figure: SteadyFigure,
     rounds_max: u32,
-    /// Intervals before the first round.
+    /// Number of intervals still to skip before the first round.
     left_out: u64,
-    /// In a round.
+    /// Number of intervals per round.
     intervals: u64,
     seen: u64,
     round: RoundSums,
 }
 
-/// Of the round under way.
+/// Sums over the current round.
 #[derive(Default)]
 struct RoundSums {
     requests: u64,
@@ -116,7 +116,7 @@ impl RoundSums {
 }
 
 impl Rounds {
-    /// For intervals of this length.
+    /// Creates rounds from intervals of this length.
     pub(super) fn new(goal: SteadyGoal, interval: Duration) -> Rounds {
         let interval = interval.max(Duration::from_nanos(1));
         let intervals = |time: Duration| (time.as_nanos() / interval.as_nanos()) as u64;
@@ -131,7 +131,7 @@ impl Rounds {
         }
     }
 
-    /// Takes in an interval; the end of the run, if that is it.
+    /// Adds an interval; returns the reason if it ends the run.
     pub(super) fn judge(&mut self, interval: &Interval) -> Option<Stopped> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -157,7 +157,7 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// both halves of the rule hold, and old rounds are forgotten.
+    /// Both halves of the rule apply, and old rounds are dropped.
     #[test]
     fn snia_rule() {
         let check = |rounds: &[f64], steady| {
@@ -178,7 +178,7 @@ mod tests {
         check(&[0.0; 5], false);
     }
 
-    /// fio's rules: the furthest from the mean, and the slope from one to the next.
+    /// fio's rules: the maximum deviation from the mean, and the slope per round.
     #[test]
     fn other_rules() {
         let check = |deviation: Option<f64>, slope: Option<f64>, rounds: &[f64], steady| {
@@ -197,12 +197,12 @@ mod tests {
         check(Some(0.1), None, &[90.0, 110.0, 100.0, 100.0], true);
         check(Some(0.1), None, &[88.0, 110.0, 101.0, 101.0], false); // 12 % below
         check(Some(0.1), None, &[100.0; 3], false);
-        check(None, Some(0.01), &[98.5, 99.5, 100.5, 101.5], true); // 1 % a round
+        check(None, Some(0.01), &[98.5, 99.5, 100.5, 101.5], true); // 1 % per round
         check(None, Some(0.01), &[97.0, 99.0, 101.0, 103.0], false);
-        check(None, Some(0.01), &[50.0, 150.0, 150.0, 50.0], true); // level, however far apart
+        check(None, Some(0.01), &[50.0, 150.0, 150.0, 50.0], true); // level, despite the spread
     }
 
-    /// Rounds begin after what is left out, and are of the figure that was asked for.
+    /// Rounds begin after the skipped intervals, and use the requested figure.
     #[test]
     fn rounds_have_their_figure() {
         let rule = SteadyRule {

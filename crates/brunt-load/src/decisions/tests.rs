@@ -1,4 +1,4 @@
-//! Runs of real loads of every kind, and what is decided over all of their workers.
+//! Tests of real loads of every kind, and of the decisions that involve all their workers.
 
 use super::*;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn requests(count: u64) -> StopCondition {
     }
 }
 
-/// A load that is known here by its table line only.
+/// Runs a load that is only known through its line in the table.
 #[test]
 fn a_load_needs_a_file_and_a_line() {
     let (_, load) = (load_kind("nap").unwrap().read)("naps = 5", &LoadContext::default())
@@ -78,7 +78,7 @@ fn a_load_needs_a_file_and_a_line() {
     assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
 }
 
-/// The ring of more workers than their inbox has room for is chosen, too.
+/// A ring mode is also chosen for more workers than fit in their inbox.
 #[test]
 fn a_ring_is_chosen_for_many_workers() {
     let many = Workload {
@@ -187,11 +187,11 @@ fn what_a_load_cannot_do_is_refused_by_type() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// What the array serves at once is filled by four, and not by one.
+/// The search finds that four requests saturate the array's servers, and one does not.
 #[test]
 fn an_arrays_servers_are_found() {
     let mut said = String::new();
-    // What a busy machine adds to a delay weighs less where that is longer.
+    // Extra delays on a busy machine matter less when the base delay is longer.
     for slower in [1, 2, 4, 8, 16] {
         let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
         let search = Search {
@@ -227,7 +227,7 @@ fn an_arrays_servers_are_found() {
     panic!("{said}");
 }
 
-/// One server of 5 ms answers within 23 ms when at most four wait for it.
+/// One server of 5 ms answers within 23 ms if at most four requests are outstanding.
 #[test]
 fn a_depth_keeps_a_limit() {
     let search = |limit: u64| {
@@ -257,7 +257,7 @@ fn a_depth_keeps_a_limit() {
         measured.depth.unwrap()
     };
     let found = search(23);
-    // What a busy machine adds makes it less, never more.
+    // Extra delays on a busy machine reduce the depth, never increase it.
     assert!((1..=4).contains(&found.queue_depth), "{}", found.said());
     assert!(
         found.trials.iter().any(|trial| trial.kept == Some(false)),
@@ -305,7 +305,7 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
         .unwrap()
     };
     let found = search(Duration::from_millis(100));
-    // Fifty a second is all that one server of 20 ms can do; in a short trial the queue of more stays short.
+    // Fifty per second is the maximum for one server of 20 ms; in a short trial at a higher rate the queue stays short.
     assert!(
         found
             .rate_found

@@ -1,14 +1,13 @@
-//! Influence of the page cache on a phase, and the properties of the file system of a directory.
+//! Measures the influence of the page cache on a phase, and looks up properties of a directory's file system.
 //!
-//! Reads: the kernel counts for each thread what it asked for (`rchar`) and what was fetched from storage for it
-//! (`read_bytes`), read-ahead included; what was asked for and not fetched came from the cache. That works on
-//! every file system and needs no privilege, where mincore and cachestat tell what is cached, not
-//! what was served from there. Writes go to the cache first in any case; what matters is whether the phase
-//! waited for the medium: the time of its fsync is told.
+//! Reads: the kernel counts per thread what was requested (`rchar`) and what was fetched from storage for it
+//! (`read_bytes`), including read-ahead. The difference came from the cache. This works on every file system and needs
+//! no privilege, whereas mincore and cachestat report what is cached, not what was served from the cache. Writes always
+//! go to the cache first; what matters is whether the phase waited for the medium, so its fsync time is reported.
 
 use std::path::Path;
 
-/// The calling thread's account.
+/// I/O counters of the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadIo {
     /// Bytes fetched from storage.
@@ -26,7 +25,7 @@ impl ThreadIo {
         })
     }
 
-    /// The share of `bytes` that did not come from storage between the two.
+    /// The share of `bytes` that was not fetched from storage between the two readings.
     pub(super) fn cached_share(
         before: Option<ThreadIo>,
         after: Option<ThreadIo>,
@@ -37,7 +36,7 @@ impl ThreadIo {
     }
 }
 
-/// This machine's memory in bytes.
+/// Returns this machine's memory in bytes.
 pub(super) fn memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -45,7 +44,7 @@ pub(super) fn memory_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The processor of a virtual machine, as that sees it; `None` where this is none.
+/// Returns the processor's name as a virtual machine sees it; `None` on a physical machine.
 pub(super) fn virtual_processor() -> Option<String> {
     virtual_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
 }
@@ -64,7 +63,7 @@ fn virtual_in(processors: &str) -> Option<String> {
         .flatten()
 }
 
-/// The kind of file system that a directory is on, as mount(8) calls it.
+/// Returns the type of a directory's file system, as mount(8) names it.
 pub(super) fn kind_of(directory: &Path) -> String {
     let directory = directory
         .canonicalize()
@@ -80,7 +79,7 @@ fn kind_in(mounts: &str, directory: &Path) -> String {
         let (Some(place), Some(kind)) = (words.next(), words.next()) else {
             continue;
         };
-        // The last of two mounts on one place covers the first.
+        // If two mounts share a mount point, the later one hides the earlier one.
         if directory.starts_with(place.replace("\\040", " ")) && place.len() >= found.1 {
             found = (kind, place.len());
         }
@@ -96,7 +95,7 @@ fn kind_in(mounts: &str, directory: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// The nearest mount counts.
+    /// The mount with the longest matching path applies.
     #[test]
     fn kinds() {
         let mounts = "/dev/a / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nn /tmp/my\\040nfs nfs4 rw 0 0\nt /tmp tmpfs rw 0 0\n";
@@ -109,7 +108,7 @@ mod tests {
         assert!(memory_bytes() > 1 << 20);
     }
 
-    /// What a guest sees: emulated processors have a name of their own.
+    /// Guests are recognized; emulated processors have their own names.
     #[test]
     fn virtual_machines_are_known() {
         let text = |flags: &str| {
@@ -123,7 +122,7 @@ mod tests {
         assert_eq!(virtual_in("processor: 0\n"), None);
     }
 
-    /// Shares are of what was read, and read-ahead beyond it is no negative share.
+    /// Shares refer to the bytes read, and read-ahead beyond them doesn't make the share negative.
     #[test]
     fn shares() {
         let at = |fetched_bytes| Some(ThreadIo { fetched_bytes });

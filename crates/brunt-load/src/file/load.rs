@@ -1,5 +1,5 @@
-//! Each phase on a file system as a load. The phases of a file system share its folder and data file, so that
-//! one phase can read what another wrote.
+//! Makes each phase on a file system a load. The phases of a file system share its folder and data file, so one phase
+//! can read what another wrote.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -26,7 +26,7 @@ use crate::load::{
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "file";
 
-/// Its line there.
+/// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "characters, blocks, seeks and names on a mounted file system, Bonnie's phases",
@@ -43,7 +43,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
     },
 };
 
-/// How often a load that is made ready looks whether it shall go on.
+/// How often a load checks, during preparation, whether it should continue.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A phase on a file system.
@@ -53,7 +53,7 @@ pub struct FileLoad {
     shared: Arc<Shared>,
 }
 
-/// What the phases of one file system share.
+/// State shared by the phases of one file system.
 #[derive(Debug)]
 struct Shared {
     settings: FileSystemLoad,
@@ -61,7 +61,7 @@ struct Shared {
 }
 
 impl FileLoad {
-    /// The phases of a file system, in their order.
+    /// Returns the phases of a file system, in order.
     pub fn phases(settings: &FileSystemLoad) -> Vec<FileLoad> {
         let shared = Arc::new(Shared {
             settings: settings.clone(),
@@ -74,7 +74,7 @@ impl FileLoad {
         settings.phases.iter().map(load).collect()
     }
 
-    /// The same phase on these hosts, each with its own folder.
+    /// Returns the same phase on these hosts, each with its own folder.
     #[must_use]
     pub fn on_hosts(&self, hosts: Vec<String>) -> FileLoad {
         let settings = FileSystemLoad {
@@ -90,12 +90,12 @@ impl FileLoad {
         }
     }
 
-    /// Which phase it is.
+    /// Returns the phase.
     pub fn phase(&self) -> FilePhase {
         self.phase
     }
 
-    /// What all phases of its file system have in common.
+    /// Returns the settings shared by all phases of its file system.
     pub fn settings(&self) -> &FileSystemLoad {
         &self.shared.settings
     }
@@ -107,7 +107,7 @@ impl FileLoad {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread of a run.
+    /// The body of a run's thread.
     fn work(
         &self,
         seed: u64,
@@ -157,7 +157,7 @@ impl Load for FileLoad {
                 1
             },
             interval: settings.interval.0,
-            // What it writes is only what it made itself.
+            // It only writes to files that it created itself.
             ..LoadInfo::default()
         }
     }
@@ -218,7 +218,7 @@ impl Load for FileLoad {
     }
 
     fn close(&self) -> Result<(), LoadError> {
-        // The first of its phases to be closed takes everything away.
+        // The first phase to be closed removes everything.
         let system = self.system().take();
         Ok(system.map_or(Ok(()), FileSystem::close)?)
     }
@@ -234,7 +234,7 @@ impl HostedLoad for FileLoad {
     }
 
     /// # Panics
-    /// When its values cannot be written, which what was read from a file always can.
+    /// If its values cannot be serialized; values read from a file always can.
     fn for_host(&self, _order: &RunOrder) -> OrderedLoad {
         let here = FileSystemLoad {
             hosts: Vec::new(),
@@ -249,12 +249,12 @@ impl HostedLoad for FileLoad {
         }
     }
 
-    /// One thread speaks for all.
+    /// One thread reports for all.
     fn reporters(&self) -> u32 {
         1
     }
 
-    /// Each host has files of its own, and requests of its own on them.
+    /// Each host has its own files and its own sequence of requests.
     fn host_seed(&self, seed: u64, first_worker: u32) -> u64 {
         seed.wrapping_add(u64::from(first_worker) << 32)
     }
@@ -273,7 +273,7 @@ impl HostedLoad for FileLoad {
 }
 
 impl FileLoad {
-    /// Makes ready what the phase needs. That may take long, so `stop` is passed on meanwhile.
+    /// Prepares what the phase needs. This may take long, so `stop` is forwarded meanwhile.
     fn make_ready(&self, commands: &Commands, stop: &AtomicBool) -> Result<(), LoadError> {
         let mut system = self.system();
         let system = system.as_mut().expect("opened before its first run");
@@ -301,7 +301,7 @@ impl FileLoad {
     }
 }
 
-/// A phase that runs.
+/// A running phase.
 struct RunningPhase {
     start: Option<SyncSender<Nanos>>,
     commands: Arc<Commands>,

@@ -1,5 +1,5 @@
-//! Measures each request of a phase and reports intervals. The end of one request is the start of the next: a
-//! closed loop with one request.
+//! Measures each request of a phase and reports intervals. The phase is a closed loop with one request outstanding: the
+//! end of one request is the start of the next.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::record::Recorder;
 pub(super) struct Meter<'a> {
     commands: &'a Commands,
     recorder: &'a mut dyn Recorder,
-    /// Zero: all at the end.
+    /// Zero: report everything at the end.
     interval: Duration,
     begin: Nanos,
-    /// When it was there to begin, which may be later.
+    /// When it was ready to begin, which may be later than `begin`.
     began: Nanos,
     last: Nanos,
     open: Interval,
@@ -28,7 +28,7 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// `kinds` is what requests are, in the order of their figures.
+    /// Creates a meter for requests of these `kinds`, in the order of their figures.
     pub(super) fn new(
         kinds: &[OpKind],
         start: Nanos,
@@ -57,18 +57,18 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Whether somebody wants it to stop. Asked before each request.
+    /// Returns true if the phase should stop. Checked before each request.
     pub(super) fn is_over(&mut self) -> bool {
         self.cut = self.cut || self.commands.is_stopped() || self.recorder.is_full();
         self.cut
     }
 
-    /// So many system calls were made.
+    /// Counts system calls.
     pub(super) fn calls(&mut self, count: u64) {
         self.calls += count;
     }
 
-    /// A request that began where the one before ended is done now; `slot` is the place of its kind.
+    /// Records a completed request that began when the previous one ended; `slot` is the index of its kind.
     pub(super) fn request(&mut self, slot: usize, bytes: u64) {
         let now = Clock::Monotonic.now();
         let latency = Nanos(now.0 - self.last.0);
@@ -91,7 +91,7 @@ impl<'a> Meter<'a> {
         });
         self.open.figures.cost = cost.since(&self.cost);
         self.cost = cost;
-        // There is always one.
+        // One request is always outstanding.
         self.open.figures.in_flight_nanos = now.0.saturating_sub(self.open.start.0);
         self.open.end = now;
         self.recorder.interval(&self.open);
@@ -101,7 +101,7 @@ impl<'a> Meter<'a> {
         self.open.index += 1;
     }
 
-    /// The phase ended at `end`, what it still had to flush included.
+    /// Ends the phase at `end`, which includes its final flush.
     pub(super) fn finish(mut self, end: Nanos) -> Outcome {
         self.is_over();
         self.report(end);
@@ -127,7 +127,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// All of an outcome as one interval.
+/// Converts a whole outcome into one interval.
 pub(super) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
     Interval {
         index: 0,

@@ -1,7 +1,6 @@
-//! Load on a mounted file system, in Bonnie's role (papers/iscsi-performance-analysis, Figure 8;
-//! papers/spek.md, Figure 1): characters and blocks written, rewritten and read, random seeks, files created,
-//! looked up and unlinked. Each [`FilePhase`] is a separate run with the same figures as any other run, and
-//! reports the influence of the page cache ([`PageCache`]).
+//! Load on a mounted file system, in Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md, Figure
+//! 1): writes, rewrites and reads characters and blocks, seeks at random, and creates, looks up and unlinks files. Each
+//! [`FilePhase`] is a separate run with the usual figures, and reports the influence of the page cache ([`PageCache`]).
 //!
 //! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All
 //! files are in a new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL
@@ -37,45 +36,45 @@ pub use settings::{FilePhase, FileSystemLoad, Fsync};
 use crate::commands::Commands;
 use crate::record::Recorder;
 
-/// What characters go through, as a C library's buffer has it; whole blocks of any disk.
+/// Size of the buffer for character I/O, as in a C library; a multiple of any disk's block size.
 const CHARACTERS_BYTES: usize = 4096;
-/// What is written at once where time does not count.
+/// Size of writes outside measured time.
 const FILL_BYTES: usize = 1 << 20;
 
-/// Why a phase could not be.
+/// Why a phase failed or could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum FileSystemError {
     /// The operating system refused.
     #[error("{}: cannot {what}: {source}", path.display())]
     Os {
-        /// Where.
+        /// The directory.
         path: PathBuf,
-        /// "create a file", for example.
+        /// The operation, such as "create a file".
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It would not fit.
+    /// Not enough free space.
     #[error("{}: a file of {} does not fit, {} are free; write a smaller file_size", path.display(), format_size(*.wanted), format_size(*.free))]
     Full {
-        /// Where.
+        /// The directory.
         path: PathBuf,
-        /// Bytes.
+        /// Required space in bytes.
         wanted: u64,
-        /// Bytes.
+        /// Free space in bytes.
         free: u64,
     },
 }
 
 type Result<T> = std::result::Result<T, FileSystemError>;
 
-/// A folder of our own on the file system, and what is in it.
+/// A newly created folder on the file system, and its files.
 #[derive(Debug)]
 pub struct FileSystem {
     load: FileSystemLoad,
     folder: PathBuf,
     file: File,
-    /// So much of the file is written.
+    /// Number of bytes of the file written so far.
     written_bytes: u64,
     size_bytes: u64,
     names: Names,
@@ -83,10 +82,10 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes the folder and the data file.
+    /// Creates the folder and the data file.
     ///
     /// # Errors
-    /// The directory is not there, cannot be written, or has no room.
+    /// The directory does not exist, is not writable, or has no room.
     pub fn open(load: &FileSystemLoad) -> Result<FileSystem> {
         let directory = &load.directory;
         let os = |what| {
@@ -160,16 +159,16 @@ impl FileSystem {
         })
     }
 
-    /// What the user has to know beside the figures.
+    /// Notes for the user, in addition to the figures.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Runs a phase that was made ready, from `start` until it is done or told to stop. A request is a block (also of
-    /// characters), a seek, or a file.
+    /// Runs a prepared phase from `start` until it is done or stopped. A request is a block (also in character phases),
+    /// a seek, or a file.
     ///
     /// # Errors
-    /// The file system's; figures of such a phase would be of something else.
+    /// The file system failed; figures of such a phase would be meaningless.
     pub fn run(
         &mut self,
         phase: FilePhase,
@@ -240,10 +239,10 @@ impl FileSystem {
         ))
     }
 
-    /// Ends it: everything that was made is gone when this returns.
+    /// Closes it and removes everything it created.
     ///
     /// # Errors
-    /// Something could not be removed, or somebody else put a file into our folder, which stays then.
+    /// Something could not be removed, or another process put a file into our folder; the folder then stays.
     pub fn close(mut self) -> Result<()> {
         self.clean()
     }
@@ -262,10 +261,10 @@ impl FileSystem {
         })
     }
 
-    /// Makes ready what a phase needs, which does not count; `false` when it was told to stop.
+    /// Prepares what a phase needs, outside measured time; returns `false` if it was stopped.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system failed.
     pub fn prepare(&mut self, phase: FilePhase, commands: &Commands) -> Result<bool> {
         let path = self.load.directory.clone();
         self.make_ready(phase, commands)
@@ -299,7 +298,7 @@ impl FileSystem {
             self.written_bytes += len as u64;
         }
         if self.load.drop_cache {
-            // Only clean pages are dropped.
+            // Only clean pages can be dropped, so flush first.
             self.file.sync_all()?;
             fadvise(&self.file, 0, None, Advice::DontNeed)?;
         }
@@ -384,7 +383,7 @@ impl FileSystem {
                 break;
             }
             for _ in 0..len {
-                // Something has to be done with a character, as Bonnie does, or there would be none.
+                // Use each character, as Bonnie does, so the compiler can't remove the loop.
                 counts[usize::from(from.get(&self.file)?)] += 1;
             }
             meter.calls(std::mem::take(&mut from.calls));
@@ -401,8 +400,8 @@ impl FileSystem {
         })
     }
 
-    /// One request for each block of the file, in their order, until it is over: `work` does it, given a buffer and
-    /// the block's offset, and says how many system calls it made.
+    /// Makes one request per block of the file, in order, until the phase is over. `work` gets a buffer and the block's
+    /// offset and returns the number of system calls it made.
     fn each_block(
         &mut self,
         meter: &mut Meter<'_>,
@@ -425,7 +424,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Several threads seek and read, and write back every tenth block, as Bonnie's seekers do.
+    /// Several threads seek and read, and write back every tenth block, like Bonnie's seekers.
     fn seek(
         &mut self,
         seed: u64,
@@ -523,7 +522,7 @@ impl FileSystem {
     }
 }
 
-/// The time now on the clock of starts.
+/// Returns the current time on the clock that start times use.
 fn since_epoch() -> Duration {
     Duration::from_nanos(Clock::Monotonic.now().0)
 }
@@ -541,7 +540,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// Characters through a small buffer: what a C library's `putc` and `getc` do.
+/// Reads and writes characters through a small buffer, like a C library's `putc` and `getc`.
 struct Characters {
     buf: Buf,
     at: usize,
@@ -550,7 +549,7 @@ struct Characters {
 }
 
 impl Characters {
-    /// A call for each character is what this phase is about.
+    /// Not inlined: this phase measures the cost of a call per character.
     #[inline(never)]
     fn put(&mut self, file: &File, byte: u8) -> io::Result<()> {
         self.buf[self.at] = byte;
@@ -584,7 +583,7 @@ impl Characters {
     }
 }
 
-/// A folder that nobody had before.
+/// Creates a folder with a name not yet in use.
 fn own_folder(directory: &Path) -> io::Result<PathBuf> {
     for number in 0..1000 {
         let folder = directory.join(format!(".brunt-{}-{number}", std::process::id()));
@@ -600,7 +599,7 @@ fn own_folder(directory: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// A file without a name.
+/// Creates a file and unlinks it at once.
 fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
     let path = folder.join("data");
     let flags = if direct {
@@ -614,7 +613,7 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
         .create_new(true)
         .custom_flags(flags)
         .open(&path);
-    // Some file systems refuse O_DIRECT after they have made the file.
+    // Some file systems create the file before they refuse O_DIRECT, so always remove it.
     match (file, std::fs::remove_file(&path)) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         (Ok(file), Ok(())) => Ok(file),
@@ -648,7 +647,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Every phase does what it says, in any order, and nothing is left behind.
+    /// Every phase does its work, in any order, and leaves nothing behind.
     #[test]
     fn phases_do_their_work() {
         let scratch = tempdir().unwrap();
@@ -661,7 +660,7 @@ mod tests {
             };
             let mut system = FileSystem::open(&load).unwrap();
             let going = Commands::new();
-            // Backwards as well: a phase makes what it needs.
+            // Backwards as well: each phase prepares what it needs.
             for phase in FilePhase::ALL
                 .into_iter()
                 .chain(FilePhase::ALL.into_iter().rev())
@@ -710,7 +709,7 @@ mod tests {
         );
     }
 
-    /// What is interrupted says so, and leaves nothing behind either.
+    /// An interrupted phase is reported as such, and leaves nothing behind either.
     #[test]
     fn interrupted() {
         let scratch = tempdir().unwrap();
@@ -726,7 +725,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
     }
 
-    /// Somebody else's file in our folder is left alone, and that is said.
+    /// A file that someone else put into our folder is kept and reported.
     #[test]
     fn others_files_stay() {
         let scratch = tempdir().unwrap();
@@ -744,7 +743,7 @@ mod tests {
         assert!(theirs.exists());
     }
 
-    /// A place that cannot be used is answered before anything is measured.
+    /// An unusable directory is reported before anything is measured.
     #[test]
     fn refused() {
         let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();

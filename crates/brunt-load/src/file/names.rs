@@ -1,5 +1,5 @@
-//! Files without content: created, looked up and unlinked by name in our own folder, relative to its
-//! descriptor, so that only our files are unlinked whatever happens to the paths above.
+//! Empty files, created, looked up and unlinked by name in our own folder. Names are relative to its descriptor, so
+//! that only our files are unlinked even if the paths above change.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,12 +15,12 @@ use crate::commands::Commands;
 #[derive(Debug)]
 pub(super) struct Names {
     folder: File,
-    /// Which of them are there.
+    /// Which of them exist.
     there: Vec<bool>,
     count: u64,
 }
 
-/// `f00000042`, in its own buffer: no allocation for each file.
+/// A name such as `f00000042`, in a fixed buffer: no allocation per file.
 struct Name([u8; 9]);
 
 impl Name {
@@ -41,7 +41,7 @@ impl Names {
         })
     }
 
-    /// Has all of them there, or none. False when it was interrupted.
+    /// Creates or removes files until all exist or none does. Returns false if interrupted.
     pub(super) fn make(&mut self, there: bool, commands: &Commands) -> io::Result<bool> {
         for index in 0..self.count {
             if self.there[index as usize] == there {
@@ -59,12 +59,12 @@ impl Names {
         Ok(true)
     }
 
-    /// The folder's own entries reach the medium.
+    /// Flushes the folder's own entries to the medium.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.folder.sync_all()
     }
 
-    /// Every file once, in the order of their names or shuffled.
+    /// Returns the index of every file once, in name order or shuffled.
     pub(super) fn order(&self, phase: FilePhase, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.count as u32).collect();
         if matches!(
@@ -79,7 +79,7 @@ impl Names {
         order
     }
 
-    /// Does the phase's work to every file, in this order.
+    /// Performs the phase's operation on every file, in this order.
     pub(super) fn walk(
         &mut self,
         phase: FilePhase,
@@ -147,7 +147,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// A random order visits every file once, and is none of the ordinary ones.
+    /// A random order visits every file once, and is neither ascending nor descending.
     #[test]
     fn every_file_once() {
         let names = Names {

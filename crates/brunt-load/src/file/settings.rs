@@ -1,4 +1,4 @@
-//! `[filesystems.NAME]`: which directory, which phases, how large.
+//! Settings of `[filesystems.NAME]`: directory, phases and sizes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::workload::check_hosts;
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
 
-/// Most files of the phases that make some.
+/// Maximum number of files in the phases that create files.
 pub const FILES_MAX: u64 = 10_000_000;
 
 /// A file system benchmark in a mounted directory.
@@ -106,7 +106,7 @@ pub enum FilePhase {
 }
 
 impl FilePhase {
-    /// All, in Bonnie's order.
+    /// All phases, in Bonnie's order.
     pub const ALL: [FilePhase; 12] = [
         FilePhase::WriteCharacters,
         FilePhase::WriteBlocks,
@@ -122,7 +122,7 @@ impl FilePhase {
         FilePhase::UnlinkRandom,
     ];
 
-    /// As it is written in files.
+    /// Returns its name in experiment files.
     pub fn name(self) -> &'static str {
         match self {
             FilePhase::WriteCharacters => "write-characters",
@@ -140,12 +140,12 @@ impl FilePhase {
         }
     }
 
-    /// Whether it is about the data file, and not about names.
+    /// Returns true if it uses the data file, not file names.
     pub fn uses_file(self) -> bool {
         self <= FilePhase::Seeks
     }
 
-    /// Whether it changes something.
+    /// Returns true if it changes something.
     pub fn writes(self) -> bool {
         use FilePhase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
         !matches!(
@@ -154,7 +154,7 @@ impl FilePhase {
         )
     }
 
-    /// What its requests do, in the order of their figures.
+    /// Returns the kinds of its requests, in the order of their figures.
     pub fn kinds(self) -> &'static [OpKind] {
         match self {
             FilePhase::WriteCharacters | FilePhase::WriteBlocks | FilePhase::Rewrite => {
@@ -168,7 +168,7 @@ impl FilePhase {
         }
     }
 
-    /// What it cannot do when it fails, for messages.
+    /// Returns the operation for "cannot …" messages.
     pub(super) fn doing(self) -> &'static str {
         match self {
             FilePhase::WriteCharacters | FilePhase::WriteBlocks => "write its file",
@@ -182,7 +182,7 @@ impl FilePhase {
 }
 
 impl FileSystemLoad {
-    /// All phases on `directory`, as a file that says no more.
+    /// Returns the default settings, with all phases, for `directory`.
     pub fn new(directory: &Path) -> FileSystemLoad {
         FileSystemLoad {
             directory: directory.to_path_buf(),
@@ -201,10 +201,10 @@ impl FileSystemLoad {
         }
     }
 
-    /// Whether it makes sense, whatever the directory.
+    /// Checks the settings independently of the directory.
     ///
     /// # Errors
-    /// The first key that does not.
+    /// The first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let wrong = |key, what: &str| {
             Err(WorkloadError {
@@ -275,7 +275,7 @@ fn second() -> Span {
 mod tests {
     use super::*;
 
-    /// A file of one line means all of Bonnie, and mistakes name their key.
+    /// A one-line file selects all of Bonnie's phases, and mistakes name their key.
     #[test]
     fn settings() {
         let load: FileSystemLoad = toml::from_str("directory = \"/x\"").unwrap();

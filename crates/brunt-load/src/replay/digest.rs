@@ -1,8 +1,8 @@
-//! A digest of requests that proves that two streams have the same operations, addresses and sizes, in any order of
-//! their completion. Fed by the pass before the start, by the reader and by the workers.
+//! A digest of requests that shows that two streams have the same operations, addresses and sizes, regardless of their
+//! order of completion. Fed by the pass before the start, by the reader and by the workers.
 //!
-//! The rule: each request is hashed with its place in the trace and the hashes are added up, so that a missing, doubled
-//! or changed request shows, whoever of several workers sent it. Not meant against forgery.
+//! The rule: each request is hashed with its position in the trace and the hashes are added up, so that a missing,
+//! duplicate or changed request is detected, whichever worker sent it. Not a protection against forgery.
 
 use brunt_block::Op;
 use serde::{Deserialize, Serialize};
@@ -15,41 +15,41 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// One request more, at this offset of its target.
+    /// Adds a request at this offset of its target.
     #[inline]
     pub fn add(&mut self, index: u64, op: Op, target: u16, offset: u64, len: u64) {
         self.sum = self.sum.wrapping_add(hash(index, op, target, offset, len));
         self.count += 1;
     }
 
-    /// One fewer: the same was added before.
+    /// Removes a request that was added before.
     pub fn remove(&mut self, index: u64, op: Op, target: u16, offset: u64, len: u64) {
         self.sum = self.sum.wrapping_sub(hash(index, op, target, offset, len));
         self.count -= 1;
     }
 
-    /// Those of another part of the same requests.
+    /// Adds the digest of another part of the same requests.
     pub fn merge(&mut self, other: &Digest) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.count = self.count.saturating_add(other.count);
     }
 
-    /// How many requests it is of.
+    /// Returns the number of requests.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// For people and files: sum and count.
+    /// Formats it for people and files: sum and count.
     pub fn text(&self) -> String {
         format!("{:016x}-{}", self.sum, self.count)
     }
 }
 
-/// Of one request.
+/// Returns the hash of one request.
 #[inline]
 fn hash(index: u64, op: Op, target: u16, offset: u64, len: u64) -> u64 {
     let operation = (op as u64) << 56 | u64::from(target) << 40;
-    // What a flush is for follows from its target.
+    // A flush is fully described by its target.
     let (offset, len) = if op == Op::Flush {
         (0, 0)
     } else {
@@ -58,7 +58,7 @@ fn hash(index: u64, op: Op, target: u16, offset: u64, len: u64) -> u64 {
     mixed(mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len)
 }
 
-/// The finaliser of splitmix64: every bit of the number moves half of the hash's.
+/// The finalizer of splitmix64: every bit of the number changes half of the hash's bits.
 fn mixed(number: u64) -> u64 {
     let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! The thread that reads a trace ahead of the workers: chosen, placed and cut to what the target takes, in bounded
-//! batches whose memory goes back and forth. Started by [`super::ReplayLoad`] for each run, drained by
-//! [`super::stream`].
+//! The thread that reads a trace ahead of the workers. It selects and places requests, splits them to the target's
+//! maximum size, and passes them on in bounded batches whose memory is reused. Started by [`super::ReplayLoad`] for
+//! each run, drained by [`super::stream`].
 //!
 //! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are ahead, however long the trace is.
 
@@ -22,33 +22,33 @@ use super::share::Share;
 use super::survey::{NOT_MET, Survey, open};
 use crate::load::WorkloadError;
 
-/// Rows that are handed over at once: 56 bytes each.
+/// Rows per batch: 56 bytes each.
 const BATCH_ROWS: usize = 2048;
-/// Batches that are ahead.
+/// Maximum number of batches ahead.
 const BATCHES: usize = 16;
-/// How long a run that is over waits for the reader, in all: what it reads then is only counted.
+/// Total time that a finished run waits for the reader; what it reads then is only counted.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What is done to a request of a trace on its way to a target.
+/// How a request of a trace is changed for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RowChange {
-    /// It begins and ends with blocks of the target.
+    /// Extended to whole blocks of the target.
     Rounded,
-    /// Its device stands behind another of the trace.
+    /// Its device is placed after another one of the trace.
     PutBehind,
-    /// Its blocks share places with others' now.
+    /// Wrapped; its blocks now share addresses with others.
     Wrapped,
-    /// The same of `map = "scale"`.
+    /// Moved by `map = "scale"`.
     Scaled,
-    /// It has its place among those that the trace uses.
+    /// Packed together with the other extents that the trace uses.
     Packed,
-    /// The target takes no request of its length.
+    /// Split, because the target does not accept requests of this length.
     InPieces,
 }
 
 impl RowChange {
-    /// For people.
+    /// Describes it for people.
     pub(super) fn said(self) -> &'static str {
         match self {
             RowChange::Rounded => "repaired: made whole blocks of the target",
@@ -63,12 +63,12 @@ impl RowChange {
     }
 }
 
-/// A request, ready to be sent at its time.
+/// A request that is ready to be sent at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplayRow {
-    /// From the start, in nanoseconds of the trace, earlier rounds of a loop included.
+    /// Time since the start, in nanoseconds of the trace, including earlier rounds of a loop.
     pub(super) time_ns: u64,
-    /// How long it took in the trace; `u64::MAX` where that is not known.
+    /// Response time in the trace; `u64::MAX` if unknown.
     pub(super) response_ns: u64,
     pub(super) offset: u64,
     pub(super) len: u64,
@@ -80,27 +80,27 @@ pub(super) struct ReplayRow {
     pub(super) is_last: bool,
     /// Another host sends it.
     pub(super) is_foreign: bool,
-    /// What it carries, where the trace knows.
+    /// Identifies its content, if known from the trace.
     pub(super) content: Option<NonZeroU64>,
 }
 
-/// Whose a request is.
+/// The device and target of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowOrigin {
-    /// The number of its device among those that are told apart ([`Survey::told_apart`]).
+    /// Index of its device among those with their own figures ([`Survey::told_apart`]).
     pub(super) device: u8,
-    /// The number of its target.
+    /// Number of its target.
     pub(super) target: u16,
 }
 
-/// What comes through.
+/// A message from the reader.
 enum Fed {
     Rows(Vec<ReplayRow>),
-    /// The trace could not be read on.
+    /// Reading the trace failed.
     Failed(WorkloadError),
 }
 
-/// What was done to rows on their way, by reason.
+/// Number of changed rows, by kind of change.
 pub(super) type RowCounts = BTreeMap<RowChange, u64>;
 
 /// The receiving side.
@@ -111,46 +111,46 @@ pub(super) struct Feed {
     next: usize,
     failure: Option<WorkloadError>,
     thread: Option<JoinHandle<RowCounts>>,
-    /// What is left of [`WAIT_MAX`].
+    /// The remaining part of [`WAIT_MAX`].
     patience: Duration,
 }
 
-/// What the feed has.
+/// The next row of the feed.
 pub(super) enum NextRow<'a> {
     Row(&'a ReplayRow),
     /// The reader is behind.
     NotYet,
-    /// There is no more.
+    /// No more rows.
     End,
 }
 
-/// What became of asking for the next batch.
+/// The result of asking for the next batch.
 enum Batch {
     Here,
     NotYet,
     End,
 }
 
-/// What the reader has to know.
+/// Parameters of the reader.
 pub(super) struct FeederPlan {
     pub(super) settings: ReplaySettings,
     pub(super) routes: Routes,
-    /// What of the trace is sent here.
+    /// The share of the trace that is sent here.
     pub(super) share: Share,
     pub(super) survey: std::sync::Arc<Survey>,
-    /// The parts of the device that targets have.
+    /// The targets' parts of the device.
     pub(super) parts: Vec<Range<u64>>,
     pub(super) block: u64,
-    /// The longest request that is sent in one piece.
+    /// Maximum length of a request that is not split.
     pub(super) piece_max: u64,
 }
 
 impl Feed {
-    /// Starts reading, and waits for the first batch: a run whose first requests are late because the reader has only
-    /// just begun would be called late from its start to its end.
+    /// Starts reading and waits for the first batch. Otherwise the first requests would be late, because the reader has
+    /// only just begun, and the whole run would be judged as late.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread could be created.
     pub(super) fn start(plan: FeederPlan) -> std::io::Result<Feed> {
         let (feed, fed) = sync_channel(BATCHES);
         let (empty, emptied) = sync_channel(BATCHES * 2);
@@ -188,7 +188,7 @@ impl Feed {
         Ok(started)
     }
 
-    /// The next row, if it is there; it stays the next one until [`Feed::advance`]. Never waits.
+    /// Returns the next row if it is available; it stays the next one until [`Feed::advance`]. Never waits.
     #[inline]
     pub(super) fn peek(&mut self) -> NextRow<'_> {
         if self.next == self.rows.len() {
@@ -204,7 +204,7 @@ impl Feed {
         NextRow::Row(&self.rows[self.next])
     }
 
-    /// Goes on to the row after the next one.
+    /// Moves past the next row.
     #[inline]
     pub(super) fn advance(&mut self) {
         debug_assert!(self.next < self.rows.len(), "there was a next row");
@@ -220,8 +220,8 @@ impl Feed {
         self.receive(received)
     }
 
-    /// Waits until the next row, or the end, is there, but all in all no longer than [`WAIT_MAX`]: for a worker that has
-    /// nothing else to do.
+    /// Waits for the next row or the end, but in total no longer than [`WAIT_MAX`]. For a worker that has nothing else
+    /// to do.
     pub(super) fn wait(&mut self) {
         let Some(fed) = self.fed.as_ref().filter(|_| self.next == self.rows.len()) else {
             return;
@@ -243,7 +243,7 @@ impl Feed {
                 assert!(!rows.is_empty(), "a batch has rows");
                 let mut used = std::mem::replace(&mut self.rows, rows);
                 used.clear();
-                // A full or closed channel only means that the memory is not used again.
+                // If the channel is full or closed, the memory just isn't reused.
                 let _ = self.empty.try_send(used);
                 self.next = 0;
                 Batch::Here
@@ -260,7 +260,7 @@ impl Feed {
         }
     }
 
-    /// Ends the reader, and says what was done to rows and why it ended early, if it did.
+    /// Ends the reader; returns the counts of changed rows, and the reason if it ended early.
     pub(super) fn finish(&mut self) -> (RowCounts, Option<WorkloadError>) {
         self.fed = None;
         let counts = match self.thread.take().map(JoinHandle::join) {
@@ -274,8 +274,8 @@ impl Feed {
 
 #[cfg(test)]
 impl Feed {
-    /// What comes by hand in place of a reader's rows: at its end when whoever gives it is dropped. `patience`: how long
-    /// it is waited for.
+    /// Creates a feed whose rows are supplied by the caller instead of a reader; it ends when the supplying closure is
+    /// dropped. `patience` is the total time to wait for rows.
     pub(super) fn by_hand(patience: Duration) -> (impl Fn(Vec<ReplayRow>) + Send, Feed) {
         let (feed, fed) = sync_channel(BATCHES);
         let (empty, _) = sync_channel(BATCHES * 2);
@@ -311,15 +311,15 @@ struct Feeder {
 
 /// Why reading ends early.
 enum Stop {
-    /// Nobody wants more.
+    /// The receiver is gone.
     Unwanted,
-    /// A request is where the trace had none before the start.
+    /// A request where the trace had none before the start.
     Unknown,
     Failed(WorkloadError),
 }
 
 impl Stop {
-    /// With a request of this device.
+    /// Adds this request's device to the reason.
     #[cold]
     fn of_device(self, device: &str) -> Stop {
         let Stop::Unknown = self else { return self };
@@ -370,7 +370,7 @@ impl Feeder {
         };
         let mut reader = open(&plan.settings).map_err(Stop::Failed)?;
         let mut selection = Selection::new(&plan.settings, &plan.routes);
-        // A file that grew since it was surveyed has only what was surveyed.
+        // If the file grew since the survey, use only the part that was surveyed.
         let mut left = plan.survey.requests;
         while let Some((rows, devices)) = reader.next_rows().map_err(failed)? {
             for row in rows {
@@ -477,10 +477,9 @@ impl Feeder {
     }
 }
 
-/// What a piece of a request carries that begins so far into it: the same for the same request, other data for another
-/// piece.
+/// Returns the content of the piece at offset `at` of a request: equal for equal requests, different for each piece.
 fn content_of_piece(content: NonZeroU64, at: u64) -> NonZeroU64 {
-    // The steps of Weyl's sequence in splitmix64: no two places of one request are the same.
+    // The steps of Weyl's sequence in splitmix64: all pieces of one request differ.
     let moved = content
         .get()
         .wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));

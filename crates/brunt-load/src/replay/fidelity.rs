@@ -1,6 +1,6 @@
-//! Judges a replay by what was measured of it. Called once, when a run is over.
+//! Judges how faithful a replay was from its measurements. Called once, when a run is over.
 //!
-//! The rule: the limits are those of [`brunt_result::replay`]; whatever was missed is said in a sentence.
+//! The rule: the limits are those of [`brunt_result::replay`]; every exceeded limit is explained in a sentence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
 use crate::load::WorkloadError;
 
-/// 1.36 √((n + m) / nm): what the distance of two samples of one distribution stays below in 95 of 100 cases
+/// 1.36 √((n + m) / nm): the limit that the distance of two samples of one distribution stays below in 95 of 100 cases
 /// (Smirnov 1948; the asymptotic quantile of Kolmogorov's distribution).
 const KS_QUANTILE_95: f64 = 1.358;
 
@@ -32,7 +32,7 @@ pub(super) struct ReplayPlan<'a> {
     pub(super) routes: &'a Routes,
 }
 
-/// What the replay came to.
+/// Judges a replay by its measurements.
 pub(super) fn judge(
     meter: &Meter,
     plan: &ReplayPlan<'_>,
@@ -53,7 +53,7 @@ pub(super) fn judge(
         ReplayTiming::Depth | ReplayTiming::Dependency => None,
     };
     let issue_error = match settings.timing {
-        // Requests are due when they are sent.
+        // With a fixed depth, requests are due when they are sent.
         ReplayTiming::Depth => None,
         _ => Latencies::of(&meter.errors),
     };
@@ -108,7 +108,7 @@ pub(super) fn judge(
     fidelity
 }
 
-/// The same by device of the trace, if there are several.
+/// Judges each device of the trace, if there are several.
 fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
     let ReplayPlan {
         settings,
@@ -141,7 +141,7 @@ fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
     .collect()
 }
 
-/// What keeps a replay from being true.
+/// Reasons why a replay is not faithful.
 struct Reasons {
     worst: ReplayVerdict,
     said: Vec<String>,
@@ -153,7 +153,7 @@ impl Reasons {
         self.said.push(what);
     }
 
-    /// Degraded, or none if it is more than this limit.
+    /// Degraded, or not a replay at all if it is `beyond` the limit.
     fn say_beyond(&mut self, beyond: bool, what: String) {
         self.say(
             if beyond {
@@ -228,7 +228,7 @@ impl Reasons {
         }
     }
 
-    /// Whether it got to the end of the trace.
+    /// Checks whether it reached the end of the trace.
     fn of_end(
         &mut self,
         fidelity: &ReplayFidelity,
@@ -270,7 +270,7 @@ impl Reasons {
         }
     }
 
-    /// Whether each device has no more requests than it had before the start.
+    /// Checks that no device has more requests than before the start.
     fn of_devices(&mut self, meter: &Meter, survey: &Survey, settings: &ReplaySettings) {
         for (told, device) in survey.told.iter().zip(&meter.devices) {
             let beyond = device
@@ -289,7 +289,7 @@ impl Reasons {
         }
     }
 
-    /// Requests that should have been sent, of all that the run got to.
+    /// Reports requests that should have been sent, as a share of those that the run reached.
     fn of_lost(&mut self, unsent: UnsentRequests, reached: u64) {
         let causes = [
             (
@@ -331,14 +331,14 @@ impl Reasons {
         }
     }
 
-    /// `span_us`: from the first request to the last.
+    /// `span_us` is the time from the first request to the last.
     fn of_times(&mut self, fidelity: &ReplayFidelity, span_us: f64) {
-        // Of a short trace, a request that is late is no drift.
+        // In a short trace, a late request is not drift.
         if let Some(drift) = fidelity.drift
             && drift.abs() > DRIFT_TRUE_MAX
             && drift.abs() * span_us > ISSUE_ERROR_TRUE_MAX_US
         {
-            // Ahead of its times, no slower one helps.
+            // If it ran ahead, a lower speed doesn't help.
             let slower = match drift > 0.0 {
                 true => format!(
                     "; replay it at a speed of {}",
@@ -381,12 +381,12 @@ impl Reasons {
     }
 }
 
-/// How much of the trace's own time was replayed, rounded down to milliseconds.
+/// Returns how much of the trace's own time was replayed, rounded down to milliseconds.
 fn replayed(meter: &Meter, speed: f64) -> Span {
     Span(Duration::from_millis((span_us(meter) * speed / 1e3) as u64))
 }
 
-/// How long all requests take if they go on as those did that were sent, and a tenth more.
+/// Returns the estimated time for all requests at the rate of those sent, plus ten percent.
 fn needed(meter: &Meter, sent: u64, planned: u64) -> Span {
     let took = meter
         .first
@@ -395,15 +395,15 @@ fn needed(meter: &Meter, sent: u64, planned: u64) -> Span {
     Span(Duration::from_millis((all / 1e6).ceil().max(1.0) as u64))
 }
 
-/// A speed as one would write it, not above this one: three digits.
+/// Rounds a speed down to three digits.
 fn slower(speed: f64) -> f64 {
     let unit = 10f64.powi(speed.log10().floor() as i32 - 2);
-    // To an even number of units, but for what a division by them takes away.
+    // A whole number of units; the small term compensates for the error of the division.
     let units = (speed / unit + 1e-9).floor();
     format!("{:.9}", units * unit).parse().unwrap_or(speed)
 }
 
-/// By when the first and the last request were due, in microseconds.
+/// Returns the time between the first and the last request's due times, in microseconds.
 fn span_us(meter: &Meter) -> f64 {
     meter.first.map_or(0.0, |(first, _)| {
         meter.last.0.0.saturating_sub(first.0) as f64 / 1e3
@@ -431,8 +431,8 @@ fn gaps(due: &Histogram, sent: &Histogram) -> Option<GapDistance> {
     })
 }
 
-/// The largest difference of two cumulative shares, where one is only held against the other moved by `slack` to either
-/// side.
+/// Returns the largest difference of two cumulative distributions, comparing each with the other shifted by up to
+/// `slack` to either side.
 fn ks(a: &Histogram, b: &Histogram, slack: u64) -> f64 {
     let beyond = |from: &Histogram, to: &Histogram| {
         let (all, mut below, mut worst) = (from.count().max(1) as f64, 0, 0.0f64);

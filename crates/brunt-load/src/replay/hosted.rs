@@ -1,5 +1,5 @@
-//! The replay of a trace on other hosts, each of which reads the whole trace and sends its share of the requests; their
-//! parts are judged as one replay.
+//! Replays a trace on other hosts, each of which reads the whole trace and sends its share of the requests; their parts
+//! are judged as one replay.
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
@@ -40,7 +40,7 @@ impl HostedLoad for ReplayLoad {
         }
     }
 
-    /// Of all requests that it replays, as they are in the trace.
+    /// Returns the digest of all replayed requests, as they are in the trace.
     fn input_digest(&self) -> Result<Option<String>, WorkloadError> {
         Ok(Some(self.survey()?.digest.text()))
     }
@@ -71,7 +71,7 @@ impl HostedLoad for ReplayLoad {
 }
 
 impl ReplayLoad {
-    /// `None` if nobody has read the trace, or no host has a part.
+    /// `None` if the trace has not been read, or no host has a part.
     fn judge_parts(
         &self,
         parts: &[String],

@@ -1,6 +1,6 @@
-//! The keys of a replay among those of a [`Workload`]: gathered with their defaults, and refused where they do not belong.
+//! The replay keys of a [`Workload`]: collected with their defaults, and refused where they don't belong.
 //!
-//! The rule: a key that would have no effect is a mistake.
+//! The rule: a key without effect is an error.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::block::workload::{Arrival, Workload};
 use crate::load::{WorkloadError, wrong};
 
 impl Workload {
-    /// What is replayed and how, if it replays a trace.
+    /// Returns the replay settings, if the workload replays a trace.
     pub fn replay(&self) -> Option<ReplaySettings> {
         let plain = ReplaySettings::of(self.trace.clone()?);
         let duration = |span: Option<Span>| span.map(|span| span.0);
@@ -32,10 +32,10 @@ impl Workload {
         })
     }
 
-    /// Whether the keys of a replay make sense, and there are no others with one.
+    /// Checks that the replay keys are valid, and that a replay has no conflicting keys.
     ///
     /// # Errors
-    /// The first key that does not.
+    /// The first invalid key.
     pub(crate) fn check_replay(&self) -> Result<(), WorkloadError> {
         let Some(settings) = self.replay() else {
             let stated = [

@@ -1,7 +1,7 @@
-//! Measures how true a replay is while it runs: issue errors, late requests by cause, reorderings, gaps, depth. Part of
-//! [`super::stream`]; what it comes to is judged by [`super::fidelity`].
+//! Measures how faithful a replay is while it runs: issue errors, late requests by cause, reorderings, gaps and depth.
+//! Part of [`super::stream`]; [`super::fidelity`] judges the results.
 //!
-//! The rule: memory is taken before the start and does not grow with the trace: moments get longer instead of more.
+//! The rule: memory is allocated before the start and does not grow with the trace: the length of moments does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,16 +17,16 @@ use super::settings::ReplayTiming;
 use super::window::{Entry, LateCause};
 use crate::block::generator::Planned;
 
-/// Most moments of a run; then each becomes twice as long.
+/// Maximum number of moments in a run; beyond that, each becomes twice as long.
 const MOMENTS_MAX: usize = 128;
-/// The first length of a moment.
+/// The initial length of a moment.
 const MOMENT_NANOS: u64 = 100_000_000;
-/// Above every count of a host's part of a replay.
+/// Upper bound of every count in a host's part of a replay.
 const COUNT_MAX: u64 = 1 << 53;
-/// Requests of the trace that are in flight at once, at the most, as far as they are counted.
+/// Maximum number of simultaneous requests of the trace that are counted.
 const TRACE_DEPTH_MAX: usize = 1 << 16;
 
-/// Sums of a part of the run.
+/// Sums over a part of the run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Moment {
     arrived: u64,
@@ -38,7 +38,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// Another's numbers may be anything.
+    /// Saturates, because another host's numbers may be arbitrary.
     fn add(&mut self, other: &Moment) {
         let sums = [
             (&mut self.arrived, other.arrived),
@@ -53,7 +53,7 @@ impl Moment {
     }
 }
 
-/// A moment: its place, and from when to when it is, from the start of the run; at first none.
+/// A moment: its index, and its start and end relative to the run's start; initially empty.
 #[derive(Clone, Copy, Debug, Default)]
 struct MomentAt {
     place: usize,
@@ -61,7 +61,7 @@ struct MomentAt {
     end: u64,
 }
 
-/// Requests of the trace by what became of them. One in pieces counts once, with its last piece.
+/// Requests of the trace by outcome. A request in pieces counts once, with its last piece.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Fates {
     /// Given to a worker.
@@ -70,12 +70,12 @@ pub(super) struct Fates {
     dropped: u64,
     /// Given to a worker only to be counted.
     skipped: u64,
-    /// Given to a worker and back, as the run was over before they were due: not among `given`.
+    /// Given to a worker and back, because the run ended before they were due; not included in `given`.
     given_back: u64,
 }
 
 impl Fates {
-    /// Those of another part of the same requests.
+    /// Adds those of another part of the same requests.
     fn merge(&mut self, other: &Fates) {
         let Fates {
             given,
@@ -91,7 +91,7 @@ impl Fates {
         self.given_back = self.given_back.saturating_add(given_back);
     }
 
-    /// Whether another host can have counted so.
+    /// Returns true if these numbers are plausible for another host.
     fn are_possible(&self) -> bool {
         let Fates {
             given,
@@ -106,26 +106,26 @@ impl Fates {
         small && given >= sent + skipped
     }
 
-    /// That were to be sent: all but those that the run did not get to.
+    /// Returns the number of requests that the run reached and that were to be sent.
     pub(super) fn reached(&self) -> u64 {
         self.given + self.dropped
     }
 
-    /// How many of so many requests never came out of the trace, once all that it has were given away: requests that
-    /// were given back did come.
+    /// Returns how many of the planned requests were missing from the trace, once everything in it was handed out.
+    /// Requests that were given back are not missing.
     pub(super) fn missing(&self, planned: u64) -> u64 {
         planned.saturating_sub(self.reached() + self.given_back)
     }
 
-    /// How many more became of them than of so many requests: of a device, if the trace was changed after the start.
+    /// Returns the number of requests beyond those planned, for a device whose trace was changed after the start.
     pub(super) fn beyond(&self, planned: u64) -> u64 {
         self.reached().saturating_sub(planned)
     }
 
-    /// What was not sent of so many requests.
+    /// Returns the requests that were not sent, out of those planned.
     ///
     /// # Panics
-    /// More were sent or counted than were given: our own mistake.
+    /// If more were sent or counted than were given, which is a bug.
     pub(super) fn unsent(&self, planned: u64) -> UnsentRequests {
         let Fates {
             given,
@@ -148,7 +148,7 @@ impl Fates {
     }
 }
 
-/// What is known of the requests of a device of the trace.
+/// The measurements of a device of the trace.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct DeviceMeter {
     pub(super) planned: Digest,
@@ -159,26 +159,26 @@ pub(super) struct DeviceMeter {
     pub(super) errors: Histogram,
 }
 
-/// What is known so far.
+/// The measurements so far.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Meter {
     start: Nanos,
-    /// Requests have times of their own: they are not sent as fast as possible.
+    /// Requests are due at certain times, instead of being sent as fast as possible.
     by_time: bool,
-    /// Where each target begins on the device that all of them are.
+    /// Start of each target on the combined device.
     #[serde(skip)]
     begins: Vec<u64>,
-    /// Of devices that are told apart, if there are several.
+    /// Devices with their own figures, if there are several.
     pub(super) devices: Vec<DeviceMeter>,
-    /// Writes and unmaps that were to be, and that were sent with FUA.
+    /// Writes and unmaps planned with FUA, and sent with FUA.
     pub(super) forced_planned: u64,
     pub(super) forced_sent: u64,
-    /// Of what was to be sent, and of what was: whole requests and pieces.
+    /// Digests of planned and sent requests, whole or in pieces.
     pub(super) planned: Digest,
     pub(super) sent: Digest,
     pub(super) fates: Fates,
     pub(super) completed: u64,
-    /// Everything was given away.
+    /// Everything was handed out.
     pub(super) ended: bool,
     pub(super) errors: Histogram,
     pub(super) gaps_due: Histogram,
@@ -186,7 +186,7 @@ pub(super) struct Meter {
     /// When the first and the last request were due and sent.
     pub(super) first: Option<(Nanos, Nanos)>,
     pub(super) last: (Nanos, Nanos),
-    /// The highest index that was sent, and the latest time of all.
+    /// The highest index sent, and the latest time of all.
     highest_sent: Option<(u64, Nanos)>,
     pub(super) reordered: u64,
     pub(super) reordered_overlapping: u64,
@@ -194,19 +194,19 @@ pub(super) struct Meter {
     pub(super) conflicts: u64,
     moments: Vec<Moment>,
     moment_nanos: u64,
-    /// The one that was asked for last.
+    /// The moment that was used last.
     #[serde(skip)]
     moment: MomentAt,
-    /// The trace says how long requests took.
+    /// The trace has response times.
     has_responses: bool,
-    /// When requests that arrived completed in the trace, on its clock; `None` where it does not say.
+    /// When arrived requests completed in the trace, on its clock; `None` if it has no response times.
     #[serde(skip)]
     trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,
 }
 
 impl Meter {
-    /// `has_responses`: the trace says how long requests took. `begins`: where each target begins. `devices`: how many are
-    /// told apart.
+    /// `has_responses`: the trace has response times. `begins`: the start of each target. `devices`: the number of
+    /// devices with their own figures.
     pub(super) fn new(
         timing: ReplayTiming,
         has_responses: bool,
@@ -246,22 +246,22 @@ impl Meter {
         }
     }
 
-    /// The run starts at this time.
+    /// Sets the start time of the run.
     pub(super) fn starts(&mut self, start: Nanos) {
         self.start = start;
     }
 
-    /// Everything was given away.
+    /// Records that everything was handed out.
     pub(super) fn ended(&mut self) {
         self.ended = true;
     }
 
-    /// A request conflicts with one in flight.
+    /// Counts a request that conflicts with one in flight.
     pub(super) fn conflict(&mut self) {
         self.conflicts += 1;
     }
 
-    /// A request is to be sent.
+    /// Records a request that is to be sent.
     #[inline]
     pub(super) fn planned(&mut self, index: u64, row: &ReplayRow) {
         let target = row.of.target;
@@ -273,7 +273,7 @@ impl Meter {
         }
     }
 
-    /// What becomes of a request of this device, in all and among the device's own.
+    /// Counts the outcome of a request, in total and for its device.
     #[inline]
     fn fate(&mut self, of: RowOrigin, count: impl Fn(&mut Fates)) {
         count(&mut self.fates);
@@ -282,19 +282,19 @@ impl Meter {
         }
     }
 
-    /// A request that was planned, or the last piece of one, goes to a worker.
+    /// Counts a planned request, or its last piece, that was given to a worker.
     #[inline]
     pub(super) fn given(&mut self, of: RowOrigin) {
         self.fate(of, |fates| fates.given += 1);
     }
 
-    /// A request that was planned is not sent, or not all of its pieces: it conflicts with one in flight.
+    /// Counts a planned request that is not sent, or not completely, because it conflicts with one in flight.
     #[cold]
     pub(super) fn dropped(&mut self, of: RowOrigin) {
         self.fate(of, |fates| fates.dropped += 1);
     }
 
-    /// A request that a worker was given is not going to be sent, though it was due.
+    /// Counts a due request that was given to a worker and will not be sent.
     #[cold]
     pub(super) fn skipped(&mut self, entry: &Entry) {
         if entry.closes {
@@ -302,8 +302,8 @@ impl Meter {
         }
     }
 
-    /// A request that a worker was given is not going to be sent, because the run is over before it is due. `arrived`: it
-    /// was given to be sent, not to be counted.
+    /// Records a request that was given to a worker and will not be sent, because the run ends before it is due.
+    /// `arrived`: it was given to be sent, not only to be counted.
     #[cold]
     pub(super) fn given_back(&mut self, index: u64, entry: &Entry, arrived: bool) {
         let Entry {
@@ -336,7 +336,8 @@ impl Meter {
         }
     }
 
-    /// A request is given to a worker, while so many are in flight. How many it finds, here and in the trace.
+    /// Records a request given to a worker while `in_flight` requests are in flight. Returns the number of requests in
+    /// flight, here and in the trace.
     #[inline]
     pub(super) fn arrival(&mut self, row: &ReplayRow, due: Nanos, in_flight: usize) -> (u32, u32) {
         let trace_depth = match &mut self.trace_in_flight {
@@ -362,14 +363,14 @@ impl Meter {
         (in_flight as u32, trace_depth as u32)
     }
 
-    /// Whether a request goes out of order at this time: a later one was sent before, or one before it is sent later.
+    /// Returns true if a request is sent out of order: after a later one, or at a time before an earlier send.
     #[inline]
     pub(super) fn is_out_of_order(&self, index: u64, at: Nanos) -> bool {
         self.highest_sent
             .is_some_and(|(highest, latest)| index < highest || at < latest)
     }
 
-    /// A request was sent; `overtaken`: a later one on the same blocks was sent before it.
+    /// Records a request that was sent; `overtaken`: a later one on the same blocks was sent before it.
     #[inline]
     pub(super) fn sent(&mut self, request: &Planned, entry: &Entry, at: Nanos, overtaken: bool) {
         let target = entry.of.target;
@@ -419,7 +420,7 @@ impl Meter {
 
     #[cold]
     fn late(&mut self, entry: &Entry, at: Nanos) {
-        // If most of it came after it was given away, the device did not take it.
+        // If most of the delay occurred after it was handed out, the device did not accept it.
         let before = entry.given.0.saturating_sub(entry.due.0);
         let late = &mut self.late;
         let count = match entry.cause {
@@ -432,7 +433,7 @@ impl Meter {
         *count += 1;
     }
 
-    /// A request ended.
+    /// Records a request that ended.
     #[inline]
     pub(super) fn completed(&mut self, status: RequestStatus, of: RowOrigin) {
         let good = u64::from(status == RequestStatus::Good);
@@ -451,7 +452,7 @@ impl Meter {
         &mut self.moments[self.moment.place]
     }
 
-    /// Finds the moment of this time, and makes it if there is none.
+    /// Finds or creates the moment of this time.
     #[cold]
     fn find_moment(&mut self, since: u64) {
         while since / self.moment_nanos >= MOMENTS_MAX as u64 {
@@ -469,7 +470,7 @@ impl Meter {
         };
     }
 
-    /// Makes one moment of two.
+    /// Merges pairs of moments.
     #[cold]
     fn lengthen(&mut self) {
         let half = self.moments.len().div_ceil(2);
@@ -484,12 +485,12 @@ impl Meter {
         self.moment_nanos *= 2;
     }
 
-    /// When the run started.
+    /// Returns the start time of the run.
     pub(super) fn started(&self) -> Nanos {
         self.start
     }
 
-    /// Whether another host can have seen this, of so many devices that are told apart.
+    /// Returns true if another host's measurements are plausible, for this number of devices with their own figures.
     pub(super) fn is_possible(&self, devices: usize) -> bool {
         let devices = if devices > 1 { devices } else { 0 };
         let counts = [self.planned.count(), self.sent.count(), self.completed];
@@ -532,7 +533,7 @@ impl Meter {
         }
     }
 
-    /// Adds the moments of another part of the same replay, in moments of the longer length.
+    /// Adds the moments of another part of the same replay, using the longer of the two lengths.
     pub(super) fn merge_moments(&mut self, other: &Meter) {
         let mut other = other.clone();
         while self.moment_nanos < other.moment_nanos {
@@ -551,7 +552,7 @@ impl Meter {
             .for_each(|(own, other)| own.add(other));
     }
 
-    /// How it went over time; moments without requests are left out.
+    /// Returns the measurements over time; moments without requests are omitted.
     pub(super) fn moments(&self) -> Vec<ReplayMoment> {
         let seconds = |at: usize| (at as u64 * self.moment_nanos) as f64 / 1e9;
         let moment = |(at, moment): (usize, &Moment)| {

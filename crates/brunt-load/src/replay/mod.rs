@@ -1,12 +1,12 @@
-//! The replay of a block trace as a load: what happened once, sent again to another device, with a report of how true
-//! that was. An experiment has one where a workload names a `trace`; `brunt replay` is the short form.
+//! The replay of a block trace as a load: resends recorded requests to another device, and reports how faithful the
+//! replay was. An experiment replays a trace if its workload has a `trace`; `brunt replay` is the short form.
 //!
-//! Start reading at [`settings`], what a person writes. `survey` reads the trace once before the start, so that what does
-//! not fit is refused before anything is sent. For each run `feeder` reads it again ahead of the workers (through
-//! `select`, which rows, and `place`, where they go), `stream` gives its requests to the worker whose `turn` it is when they
-//! are due, with the help of `window`, which knows what is in flight. `meter` measures meanwhile, `fidelity` judges.
+//! Start reading at [`settings`], the user's description. `survey` reads the trace once before the start, so that
+//! misfits are refused before anything is sent. For each run, `feeder` reads it again ahead of the workers, using
+//! `select` to choose rows and `place` to map them. `stream` gives due requests to the worker whose `turn` it is, with
+//! the help of `window`, which tracks the requests in flight. `meter` measures, and `fidelity` judges at the end.
 //!
-//! The rule: requests go out in the order of the trace, each once, and memory does not grow with the trace.
+//! The rule: requests are sent in the order of the trace, each once, and memory does not grow with the trace.
 
 mod digest;
 mod feeder;
@@ -70,7 +70,7 @@ use turn::Turns;
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "replay";
 
-/// Its line there.
+/// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "the requests of a block trace, at its times",
@@ -88,7 +88,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
     },
 };
 
-/// Buffers of all workers together; deeper queues of long requests are made shallower.
+/// Maximum buffer memory of all workers together; the depth of queues with long requests is reduced to fit.
 const BUFFER_BYTES_MAX: u64 = 40 << 20;
 /// Longer requests are sent in pieces.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
@@ -98,17 +98,17 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 pub struct ReplayLoad {
     workload: Workload,
     settings: ReplaySettings,
-    /// Which devices of the trace are replayed here, and on which target.
+    /// Devices of the trace that are replayed here, and their targets.
     routes: Routes,
     survey: SurveyCell,
 }
 
 impl ReplayLoad {
-    /// Of a workload that names a trace. `targets`: the names of the targets it runs on, in the order of their parts
-    /// ([`LoadTarget::parts`]), which say which devices of the trace are meant; none for all that are named.
+    /// Creates the load of a workload with a trace. `targets` are the names of its targets, in the order of their parts
+    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all named ones are.
     ///
     /// # Panics
-    /// When the workload names no trace.
+    /// If the workload has no trace.
     pub fn new(workload: Workload, targets: &[String]) -> ReplayLoad {
         let settings = workload.replay().expect("a workload with a trace");
         let routes = Routes::new(&settings, targets);
@@ -120,8 +120,8 @@ impl ReplayLoad {
         }
     }
 
-    /// The same load with the survey of others of the same part of the same trace: a trace is read once for all points
-    /// of a sweep.
+    /// Returns the same load, sharing the survey with other loads of the same part of the same trace: a trace is read
+    /// once for all points of a sweep.
     #[must_use]
     pub fn sharing(mut self, inputs: &SharedInputs) -> ReplayLoad {
         let ReplaySettings {
@@ -146,18 +146,18 @@ impl ReplayLoad {
         self
     }
 
-    /// How requests are sent.
+    /// Returns the workload, which determines how requests are sent.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Reads the trace, if that was not done yet, and holds it against a device of which targets have these parts.
+    /// Reads the trace, if not done yet, and checks it against a device with these parts for the targets.
     ///
     /// # Errors
-    /// The trace cannot be read or does not fit; at the key that has to change.
+    /// The trace can't be read or does not fit; the error names the key that has to change.
     ///
     /// # Panics
-    /// There are other parts than targets: our own mistake.
+    /// If the numbers of parts and targets differ, which is a bug.
     pub fn check_trace(
         &self,
         info: &DeviceInfo,
@@ -174,12 +174,12 @@ impl ReplayLoad {
         self.survey.get_or_init(make).clone()
     }
 
-    /// The survey, if there is one.
+    /// Returns the survey if it was made successfully.
     fn known(&self) -> Option<&Arc<Survey>> {
         self.survey.get()?.as_ref().ok()
     }
 
-    /// The engine of its rings, and how they work: what trials with other requests would say is not asked for.
+    /// Returns the engine and mode of its rings. These are not measured, because trials would use different requests.
     fn rings(&self, order: &RunOrder) -> Result<(EngineChoice, RingMode), WorkloadError> {
         let ring = match order.ring.unwrap_or(self.workload.ring) {
             RingMode::Auto => RingMode::Interrupt,
@@ -189,23 +189,23 @@ impl ReplayLoad {
         Ok((engine::settle(setting, ring)?, ring))
     }
 
-    /// The settings with what verification needs.
+    /// Returns the settings, adjusted for verification.
     fn settings_for(&self, workload: &Workload) -> ReplaySettings {
         let mut settings = self.settings.clone();
         if workload.verify.is_some() {
-            // What a block has to hold is known only if requests on it do not overtake each other.
+            // The content of a block is only known if requests on it do not overtake each other.
             settings.conflicts = Conflicts::HoldBack;
-            // Blocks carry what is verified in place of the trace's contents.
+            // Blocks carry verification data in place of the trace's contents.
             settings.contents = ReplayContents::Data;
         }
         settings
     }
 
-    /// How the requests of this trace are sent to this device.
+    /// Returns how the requests of this trace are sent to this device, as a workload.
     fn engine(&self, survey: &Survey, info: &DeviceInfo, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
         let block = u64::from(info.block_bytes).max(512);
-        // A request may begin and end inside of a block.
+        // A request may begin and end within a block.
         let longest = (survey.len_max + block).next_multiple_of(block).max(block);
         let piece = longest
             .min(PIECE_BYTES_MAX)
@@ -215,7 +215,7 @@ impl ReplayLoad {
             weight: 1.0,
         }];
         workload.align = Some(Size(block));
-        // Only which kinds there are is looked at.
+        // Only matters for which kinds of requests there are.
         workload.read = if survey.changes_data() || survey.flushes > 0 {
             0.5
         } else {
@@ -240,10 +240,10 @@ impl ReplayLoad {
         workload
     }
 
-    /// What is sent here, of workers of all hosts.
+    /// Returns the share of requests that is sent here, among the workers of all hosts.
     ///
     /// # Errors
-    /// It cannot be shared.
+    /// It can't be shared.
     fn share(&self, part: Option<RunPart>) -> Result<Share, WorkloadError> {
         let workers = self.workload.workers.max(1);
         let Some(RunPart {
@@ -341,7 +341,7 @@ impl Load for ReplayLoad {
             ramp_up: ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
             interval: interval.0,
             steady: stop.steady.map(|steady| steady.goal()),
-            // Before the trace was read, it is taken to write.
+            // Until the trace has been read, assume that it writes.
             writes: known.is_none_or(|survey| survey.changes_data()),
             engine: EngineNeed::of(*engine),
             ring: match ring {
@@ -360,7 +360,7 @@ impl Load for ReplayLoad {
         Some("traces")
     }
 
-    /// Holds what goes to one of its targets against a device of its own.
+    /// Checks what goes to one of its targets against that target's own device.
     fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
         let survey = self.survey()?;
         let number = self.routes.number(target).unwrap_or(0);
@@ -491,7 +491,7 @@ impl Load for ReplayLoad {
     }
 }
 
-/// What all workers of a run share.
+/// State shared by all workers of a run.
 struct ReplayJob {
     workload: Workload,
     backend: Arc<dyn Backend>,
@@ -535,7 +535,7 @@ impl WorkerJob for ReplayJob {
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
-        // No start: nobody wants this run any more.
+        // No start time: the run was abandoned.
         let Ok(start) = started.recv() else {
             return Ok((Outcome::interrupted(), device.health()));
         };
@@ -553,14 +553,14 @@ impl WorkerJob for ReplayJob {
     }
 }
 
-/// A replay under way.
+/// A replay in progress.
 struct RunningReplay {
     workers: Workers<ReplayJob>,
     turns: Turns,
     settings: ReplaySettings,
     routes: Routes,
     survey: Arc<Survey>,
-    /// Others have the other parts of it.
+    /// Other hosts have the other parts of it.
     is_part: bool,
 }
 
@@ -591,7 +591,7 @@ impl RunningLoad for RunningReplay {
 }
 
 impl RunningReplay {
-    /// For whoever judges all parts together.
+    /// Returns this part's measurements, to be judged together with the others.
     fn part(&self) -> String {
         let mut stream = self.turns.clone().into_stream();
         let (counts, failure) = stream.finish_feed();

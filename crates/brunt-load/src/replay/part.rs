@@ -1,8 +1,8 @@
-//! A host's part of a replay that several hosts make together: what its meter saw, on its way to the controller, which judges
+//! A host's part of a replay that is shared by several hosts: its meter's data, sent to the controller, which judges
 //! all parts as one replay.
 //!
-//! The rule: digests, counts and histograms are added, nothing is averaged; times are from the start, which all hosts have at
-//! the same moment.
+//! The rule: digests, counts and histograms are added, nothing is averaged; times are relative to the start, which is
+//! the same moment on all hosts.
 
 use brunt_core::Nanos;
 use brunt_result::replay::LateRequests;
@@ -12,33 +12,33 @@ use super::feeder::RowCounts;
 use super::meter::Meter;
 use crate::load::WorkloadError;
 
-/// Longest of a host's texts.
+/// Maximum length of a host's texts.
 const TEXT_BYTES_MAX: usize = 1000;
 
-/// What a host's part came to.
+/// The results of a host's part.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplayPart {
     pub meter: Meter,
-    /// What was done to its rows on their way.
+    /// Number of changed rows, by kind of change.
     pub rows: RowCounts,
-    /// Why the trace could not be read to its end.
+    /// Why reading the trace failed before its end.
     pub failure: Option<String>,
 }
 
-/// Why a part cannot be used.
+/// Why a part is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
-    /// It is no part of a replay.
+    /// Not a part of a replay.
     #[error("its part of the replay cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Nobody counts so.
+    /// Its numbers are impossible.
     #[error("its part of the replay has figures that cannot be")]
     Impossible,
 }
 
 impl ReplayPart {
-    /// As text for the controller.
+    /// Serializes it for the controller.
     pub fn text(meter: &Meter, counts: &RowCounts, failure: Option<&WorkloadError>) -> String {
         let part = ReplayPart {
             meter: meter.since_start(),
@@ -48,13 +48,13 @@ impl ReplayPart {
         serde_json::to_string(&part).expect("counts and histograms can be written")
     }
 
-    /// Reads what a host says.
+    /// Parses a host's part. `devices` is the number of devices with their own figures.
     ///
     /// # Errors
-    /// It is none, or impossible. `devices`: how many are told apart.
+    /// It is not a part, or its numbers are impossible.
     pub fn read(text: &str, devices: usize) -> Result<ReplayPart, PartError> {
         let part: ReplayPart = serde_json::from_str(text)?;
-        // It is shown to people.
+        // The text is shown to people.
         let is_plain =
             |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
         let possible =
@@ -66,7 +66,7 @@ impl ReplayPart {
         }
     }
 
-    /// Adds another host's.
+    /// Adds another host's part.
     pub fn merge(&mut self, other: &ReplayPart) {
         self.meter.merge(&other.meter);
         for (change, count) in &other.rows {
@@ -78,7 +78,7 @@ impl ReplayPart {
 }
 
 impl Meter {
-    /// The same with times from the start.
+    /// Returns a copy with times relative to the start.
     fn since_start(&self) -> Meter {
         let start = self.started();
         let since = |at: Nanos| Nanos(at.0.saturating_sub(start.0));
@@ -89,14 +89,14 @@ impl Meter {
         meter
     }
 
-    /// Adds what another host saw of the same replay.
+    /// Adds another host's measurements of the same replay.
     fn merge(&mut self, other: &Meter) {
         self.merge_counts(other);
         self.ended &= other.ended;
         self.errors.merge(&other.errors);
         self.gaps_due.merge(&other.gaps_due);
         self.gaps_sent.merge(&other.gaps_sent);
-        // Whoever sent nothing has no last either.
+        // A host that sent nothing has no last request either.
         if let Some(first) = other.first {
             self.last = if self.first.is_some() {
                 self.last.max(other.last)
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::replay::feeder::RowChange;
 
-    /// A host says what was done to rows by names that decisions are made by, never by words for people.
+    /// A host identifies changes of rows by names that code can match, never by text for people.
     #[test]
     fn changes_of_rows_have_names() {
         let counts = RowCounts::from([(RowChange::Wrapped, 3), (RowChange::InPieces, 1)]);

@@ -1,18 +1,18 @@
-//! Where the requests of a trace go on a target: its devices one after the other, and the addresses as they are, wrapped,
-//! scaled or packed. Made by the pass before the start, used by the reader.
+//! Maps the requests of a trace to a target: its devices one after the other, with addresses unchanged, wrapped, scaled
+//! or packed. Made by the pass before the start, used by the reader.
 //!
-//! The rule: whatever goes in, what comes out is whole blocks inside the target.
+//! The rule: for any input, the output is whole blocks inside the target.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::settings::AddressMap;
 
-/// What is packed is kept or left out in parts of this size.
+/// Packing keeps or omits addresses in units of this size.
 const EXTENT_BYTES: u64 = 64 << 10;
-/// Extents in a chunk: 256 MiB of addresses.
+/// Number of extents in a chunk: 256 MiB of addresses.
 const CHUNK_EXTENTS: u64 = 4096;
-/// Most chunks, each 520 bytes: 34 MB.
+/// Maximum number of chunks, each 520 bytes: 34 MB.
 const CHUNKS_MAX: usize = 1 << 16;
 /// Devices of a trace begin at multiples of this.
 const DEVICE_ALIGN: u64 = 1 << 20;
@@ -21,19 +21,19 @@ const DEVICE_ALIGN: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     chunks: BTreeMap<(u32, u64), Chunk>,
-    /// Of each target.
+    /// Number of extents per target.
     extents: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// Extents in the chunks before this one, on the same target.
+    /// Number of extents in the earlier chunks of the same target.
     before: u64,
     bits: Box<[u64; 64]>,
 }
 
 impl Extents {
-    /// Marks what a request touches; `false` when there are too many chunks.
+    /// Marks the extents that a request touches; returns `false` if there are too many chunks.
     pub(super) fn touch(&mut self, device: u32, offset: u64, len: u64) -> bool {
         for extent in offset / EXTENT_BYTES..=(offset + len - 1) / EXTENT_BYTES {
             let key = (device, extent / CHUNK_EXTENTS);
@@ -56,7 +56,8 @@ impl Extents {
         true
     }
 
-    /// All were marked: counts those before each chunk. `devices` says on which of so many targets each device is.
+    /// Counts the extents before each chunk, after all have been marked. `devices` contains each device's target, out
+    /// of this number of `targets`.
     pub(super) fn settle(&mut self, devices: &[DeviceEnd], targets: usize) {
         let mut before = vec![0; targets];
         for ((device, _), chunk) in &mut self.chunks {
@@ -71,12 +72,12 @@ impl Extents {
         self.extents = before;
     }
 
-    /// Bytes of all of them on a target.
+    /// Returns the total size of a target's extents in bytes.
     pub(super) fn bytes(&self, target: usize) -> u64 {
         self.extents[target] * EXTENT_BYTES
     }
 
-    /// Where an address is when only these extents are there; `None` for one far from all of them.
+    /// Returns the packed address when only these extents are kept; `None` for an address in an unknown chunk.
     fn place(&self, device: u32, offset: u64) -> Option<u64> {
         let extent = offset / EXTENT_BYTES;
         let chunk = self.chunks.get(&(device, extent / CHUNK_EXTENTS))?;
@@ -91,7 +92,7 @@ impl Extents {
     }
 }
 
-/// Where each request goes.
+/// Maps each request to its target.
 #[derive(Debug)]
 pub(super) struct Placement<'a> {
     map: AddressMap,
@@ -99,42 +100,42 @@ pub(super) struct Placement<'a> {
     /// The target of each device of the trace.
     devices: &'a [DeviceEnd],
     extents: &'a Extents,
-    /// Of each target: where it begins, and its bytes, whole blocks.
+    /// For each target: its start, and its size in bytes, as whole blocks.
     rooms: Vec<(u64, u64)>,
     block: u64,
 }
 
-/// Where a device of the trace ends, and where it goes.
+/// The end of a device of the trace, and its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeviceEnd {
     /// 0 for a device that is not replayed.
     pub(super) end: u64,
-    /// The number of its target.
+    /// Number of its target.
     pub(super) target: u16,
 }
 
-/// Where one request goes, and what was done to it.
+/// The mapped address of one request, and how it was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// It had to become whole blocks.
+    /// It was extended to whole blocks.
     pub(super) rounded: bool,
-    /// Its place is not its address.
+    /// Its address was changed.
     pub(super) moved: bool,
 }
 
-/// Devices of the trace one after the other, on each target.
+/// Arranges the devices of the trace one after the other on each target.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Where each device begins on its target.
+    /// Start of each device on its target.
     bases: Vec<u64>,
-    /// Where the last one of each target ends.
+    /// End of the last device on each target.
     pub(super) spans: Vec<u64>,
 }
 
 impl Layout {
-    /// Of devices on so many targets.
+    /// Creates the layout of devices on this number of targets.
     pub(super) fn of(devices: &[DeviceEnd], targets: usize) -> Layout {
         let (mut next, mut spans) = (vec![0u64; targets], vec![0; targets]);
         let bases = devices.iter().map(|DeviceEnd { end, target }| {
@@ -157,7 +158,7 @@ impl Layout {
 }
 
 impl<'a> Placement<'a> {
-    /// On targets with these parts of a device with blocks of `block`.
+    /// Creates a placement on targets that use these parts of a device with this block size.
     pub(super) fn new(
         map: AddressMap,
         devices: &'a [DeviceEnd],
@@ -179,9 +180,9 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Where a request goes; a request longer than the target is cut to it. One without blocks, which is a flush, goes to
-    /// all of its target, and to all there is without a range where there is one target. `None`: the pass before the start
-    /// did not see its device, or what is packed there.
+    /// Returns the address of a request, truncated to the target's size if it is longer. A request without blocks,
+    /// which is a flush, covers its whole target, or has no range if there is only one target. `None`: the pass before
+    /// the start did not see its device, or its extent when packing.
     pub(super) fn place(&self, device: u32, offset: u64, len: u64) -> Option<Placed> {
         let target = usize::from(self.devices.get(device as usize)?.target);
         let (start, room) = self.rooms[target];
@@ -249,7 +250,7 @@ mod tests {
         std::iter::once(0..size).collect()
     }
 
-    /// Packed, every block keeps a place of its own, in the order of addresses, and requests stay in one piece.
+    /// When packing, every block keeps a distinct address, in order, and requests stay contiguous.
     #[test]
     fn packing_keeps_places_apart_and_in_order() {
         let requests = [
@@ -316,7 +317,7 @@ mod tests {
         );
     }
 
-    /// Each target has its own addresses, and a flush is for its own target alone.
+    /// Each target has its own addresses, and a flush affects only its own target.
     #[test]
     fn targets_are_apart() {
         let devices =

@@ -1,24 +1,24 @@
-//! Which target each device of a trace goes to. Several targets are driven as one device, one behind the other: each has
-//! its part of that device's addresses.
+//! Determines the target of each device of a trace. Several targets are driven as one device, one after the other, each
+//! with its part of that device's addresses.
 //!
-//! The rule: a device that nobody names is not replayed, unless no device is named at all.
+//! The rule: a device that is not named is not replayed, unless no device is named at all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::settings::ReplaySettings;
 
-/// The targets of a replay, and what goes to each.
+/// The targets of a replay, and the devices that go to each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Routes {
-    /// Their names, in the order of their parts; empty for one target without a name.
+    /// Their names, in the order of their parts; empty for a single unnamed target.
     targets: Vec<String>,
-    /// Targets of devices, by name; `None`: all go to the first.
+    /// The target of each named device; `None`: all devices go to the first target.
     named: Option<BTreeMap<String, u16>>,
 }
 
 impl Routes {
-    /// As the settings name them, for these targets; without names, whatever is named goes to the one there is.
+    /// Creates the routes in the settings for these targets. If `targets` is empty, all named devices go to one target.
     pub(super) fn new(settings: &ReplaySettings, targets: &[String]) -> Routes {
         let place = |target: &String| match targets.iter().position(|known| known == target) {
             Some(at) => Some(at as u16),
@@ -34,7 +34,7 @@ impl Routes {
         }
     }
 
-    /// The number of the target that a device of the trace goes to.
+    /// Returns the number of the target for a device of the trace.
     pub(super) fn of(&self, device: &str) -> Option<u16> {
         match &self.named {
             None => Some(0),
@@ -42,28 +42,28 @@ impl Routes {
         }
     }
 
-    /// How many targets there are.
+    /// Returns the number of targets.
     pub(super) fn count(&self) -> usize {
         self.targets.len().max(1)
     }
 
-    /// A target's number, by its name.
+    /// Returns a target's number by its name.
     pub(super) fn number(&self, target: &str) -> Option<usize> {
         self.targets.iter().position(|name| name == target)
     }
 
-    /// A target's name, if it has one.
+    /// Returns a target's name, if it has one.
     pub(super) fn target(&self, number: u16) -> Option<&str> {
         self.targets.get(usize::from(number)).map(String::as_str)
     }
 
-    /// Devices that are named.
+    /// Returns the named devices.
     pub(super) fn named(&self) -> impl Iterator<Item = &String> {
         self.named.iter().flat_map(BTreeMap::keys)
     }
 }
 
-/// The parts of a device of `size` bytes that targets have; the whole of it where there are none.
+/// Returns the targets' parts of a device of `size` bytes; the whole device if there are none.
 pub(super) fn rooms(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     if parts.is_empty() {
         std::iter::once(0..size).collect()

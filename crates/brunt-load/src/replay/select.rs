@@ -1,7 +1,7 @@
-//! Which rows of a trace are replayed: those of the wanted devices and time, that do something to a device. Used by the
-//! pass before the start and by the reader while it runs, so that both see the same requests.
+//! Selects the rows of a trace to replay: those of the wanted devices and time that affect a device. Used by the pass
+//! before the start and by the reader during the run, so that both see the same requests.
 //!
-//! The rule: every row that is left out or repaired is counted by its reason.
+//! The rule: every omitted or repaired row is counted by reason.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -12,46 +12,46 @@ use brunt_trace::{BlockRequest, Devices, TraceOp};
 use super::routes::Routes;
 use super::settings::ReplaySettings;
 
-/// Higher addresses are damage: no device is that large.
+/// Higher addresses indicate damage: no device is that large.
 const ADDRESS_MAX: u64 = 1 << 62;
 
-/// A request of the trace that is to be replayed.
+/// A request of the trace to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selected {
-    /// From the begin of the replayed part, in nanoseconds of the trace; never before that of the request before.
+    /// Time since the start of the replayed part, in nanoseconds of the trace; never less than the previous one.
     pub(super) time_ns: u64,
-    /// How long it took, where the trace knows.
+    /// Response time, if known from the trace.
     pub(super) response_ns: Option<u64>,
-    /// The trace's device.
+    /// Number of its device in the trace.
     pub(super) device: u32,
-    /// The number of the target that it goes to.
+    /// Number of its target.
     pub(super) target: u16,
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) len: u64,
     /// It has to be on stable storage before it completes.
     pub(super) fua: bool,
-    /// What a write carries, where the trace knows.
+    /// Identifies a write's content, if known from the trace.
     pub(super) content: Option<NonZeroU64>,
 }
 
-/// What becomes of a row.
+/// The decision about a row.
 pub(super) enum Choice {
-    /// It is replayed.
+    /// Replay it.
     Take(Selected),
-    /// It is not.
+    /// Omit it.
     Leave,
-    /// No later one is either.
+    /// Omit it and all later ones.
     Over,
 }
 
-/// Chooses rows, in their order.
+/// Selects rows, in order.
 pub(super) struct Selection<'a> {
     settings: &'a ReplaySettings,
     routes: &'a Routes,
-    /// The target of each device, by its number.
+    /// The target of each device, indexed by device number.
     known: Vec<Option<u16>>,
-    /// Of the first row of the trace.
+    /// Time of the first row of the trace.
     first_ns: Option<u64>,
     last_ns: u64,
     pub(super) left_out: BTreeMap<&'static str, u64>,
@@ -71,7 +71,7 @@ impl<'a> Selection<'a> {
         }
     }
 
-    /// What becomes of the next row.
+    /// Decides about the next row.
     pub(super) fn choose(&mut self, row: &BlockRequest, devices: &Devices) -> Choice {
         let first = *self.first_ns.get_or_insert(row.time_ns);
         let backwards = row.time_ns < first.saturating_add(self.last_ns);

@@ -1,7 +1,7 @@
-//! What a person writes about the replay of a trace: the keys beside `trace` in `[workloads.w]`. Read by
+//! The user's settings for the replay of a trace: the keys next to `trace` in `[workloads.w]`. Read by
 //! [`crate::Workload`], used by [`super::ReplayLoad`].
 //!
-//! The rule: what can be wrong without looking at the trace is refused by [`ReplaySettings::check`]; nothing is opened here.
+//! The rule: settings that are invalid for any trace are refused by [`ReplaySettings::check`]; nothing is opened here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::{WorkloadError, wrong};
 
-/// Queue depth of a replay whose experiment states none.
+/// Default queue depth of a replay.
 pub const QUEUE_DEPTH: u32 = 64;
-/// Most times that a trace is replayed in one run.
+/// Maximum number of rounds of a trace in one run.
 const REPEAT_MAX: u32 = 1_000_000;
-/// How long before a request is due a worker stops sleeping.
+/// Default time before a request is due at which a worker stops sleeping.
 const SPIN: Duration = Duration::from_micros(200);
-/// A worker that spins uses its core; longer than this it had better sleep.
+/// Maximum of `spin`: a spinning worker uses its core, so for longer waits it should sleep.
 const SPIN_MAX: Duration = Duration::from_millis(100);
 
 /// When requests are due.
@@ -40,7 +40,7 @@ pub enum ReplayTiming {
 }
 
 impl ReplayTiming {
-    /// As written in a file.
+    /// Returns its name in files.
     pub fn name(self) -> &'static str {
         match self {
             ReplayTiming::Trace => "trace",
@@ -66,7 +66,7 @@ pub enum AddressMap {
 }
 
 impl AddressMap {
-    /// As written in a file.
+    /// Returns its name in files.
     pub fn name(self) -> &'static str {
         match self {
             AddressMap::AsIs => "as-is",
@@ -76,7 +76,7 @@ impl AddressMap {
         }
     }
 
-    /// What it does to locality, for people.
+    /// Describes its effect on locality, for people.
     pub fn effect(self) -> &'static str {
         match self {
             AddressMap::AsIs => "addresses are the trace's",
@@ -107,7 +107,7 @@ pub enum Conflicts {
 }
 
 impl Conflicts {
-    /// As written in a file.
+    /// Returns its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Conflicts::LetThrough => "let-through",
@@ -129,39 +129,39 @@ pub enum ReplayContents {
     Data,
 }
 
-/// All of it, with its defaults filled in.
+/// All settings, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplaySettings {
-    /// The trace.
+    /// Path of the trace.
     pub trace: PathBuf,
-    /// The name of its format, if that is stated.
+    /// The name of its format, if stated.
     pub format: Option<String>,
-    /// How else it is read.
+    /// Other options for reading it.
     pub reading: TraceReading,
-    /// How many times as fast as the trace.
+    /// Speed relative to the trace.
     pub speed: f64,
     /// When requests are due.
     pub timing: ReplayTiming,
-    /// Where they go.
+    /// Where requests go on the target.
     pub map: AddressMap,
-    /// Where in the trace it begins, from the trace's first request.
+    /// Start of the replayed part, relative to the trace's first request.
     pub from: Duration,
     /// How much of the trace's time is replayed.
     pub length: Option<Duration>,
-    /// How often.
+    /// Number of rounds.
     pub repeat: u32,
-    /// Devices of the trace, and the target of each; all go to every target if there are none.
+    /// Devices of the trace with their targets; if empty, all devices go to every target.
     pub devices: BTreeMap<String, String>,
-    /// What is done about conflicts.
+    /// How conflicting requests are handled.
     pub conflicts: Conflicts,
-    /// What writes carry.
+    /// The data of writes.
     pub contents: ReplayContents,
     /// How long before a request is due a worker stops sleeping and spins.
     pub spin: Duration,
 }
 
 impl ReplaySettings {
-    /// With every default.
+    /// Creates settings with all defaults.
     pub fn of(trace: PathBuf) -> ReplaySettings {
         ReplaySettings {
             trace,
@@ -180,10 +180,10 @@ impl ReplaySettings {
         }
     }
 
-    /// Whether it makes sense, whatever is in the trace.
+    /// Checks the settings independently of the trace's content.
     ///
     /// # Errors
-    /// The first key that does not.
+    /// The first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.trace.as_os_str().is_empty() || self.trace.as_os_str() == "-" {
             wrong(
@@ -236,13 +236,13 @@ impl ReplaySettings {
         Ok(())
     }
 
-    /// The format of the trace, if that is stated.
+    /// Returns the format of the trace, if stated.
     pub(super) fn stated_format(&self) -> Option<&'static Format> {
         self.format.as_deref().and_then(format_named)
     }
 }
 
-/// A mistake in how a trace is to be read, at its key.
+/// Converts a mistake in the reading options to an error with its key.
 pub(super) fn wrong_reading(error: ReadingError) -> WorkloadError {
     WorkloadError {
         key: reading_key(error.key),
@@ -250,7 +250,7 @@ pub(super) fn wrong_reading(error: ReadingError) -> WorkloadError {
     }
 }
 
-/// Where a workload states it.
+/// Returns the workload's key for a reading option.
 pub(super) fn reading_key(key: ReadingKey) -> &'static str {
     match key {
         ReadingKey::Op => "reading.op",

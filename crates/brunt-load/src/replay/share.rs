@@ -1,33 +1,33 @@
-//! Which requests of a trace each of several hosts sends, where they replay it together: every host reads all of the trace,
-//! and passes over what is another's.
+//! Divides the requests of a trace among several hosts that replay it together: every host reads the whole trace and
+//! skips the requests of others.
 //!
-//! The rule: a request has one host, which follows from its place in the trace's own addresses, so that requests on the same
-//! blocks go through one host, in the order of the trace.
+//! The rule: a request belongs to one host, determined by its address in the trace, so that requests on the same blocks
+//! go through one host, in the order of the trace.
 
 use brunt_core::sketch::spread;
 
 use super::select::Selected;
 
-/// Neighbouring addresses go to one host, so that only requests across such a border may meet another's.
+/// Adjacent addresses go to one host, so only requests across stripe boundaries may overlap another host's.
 const STRIPE_BYTES: u64 = 1 << 20;
 
-/// One host's part of the requests.
+/// One host's share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// The host's number.
+    /// Number of the host.
     pub index: u32,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub of: u32,
 }
 
 impl Share {
-    /// Of one who has all of them.
+    /// The share of a single host: everything.
     pub const ALL: Share = Share { index: 0, of: 1 };
 
-    /// Whether a request is sent here.
+    /// Returns true if a request is sent here.
     pub fn has(self, request: &Selected) -> bool {
         let place = (request.offset / STRIPE_BYTES) ^ (u64::from(request.device) << 44);
-        // Stripes that are apart by any step go to all hosts.
+        // Hashed, so that stripes at any regular distance are spread over all hosts.
         (spread(place) % u64::from(self.of)) as u32 == self.index
     }
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use brunt_block::Op;
 
-    /// Each request has one host, blocks stay together, and hosts have about the same.
+    /// Each request has one host, blocks stay together, and hosts have similar shares.
     #[test]
     fn each_request_has_one_host() {
         let mut counts = [0; 3];

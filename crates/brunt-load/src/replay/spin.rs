@@ -1,7 +1,8 @@
-//! Waits for a request's time by the clock rather than by a timer: a timer wakes a thread tens of microseconds late.
-//! Used by the workers of a replay.
+//! Waits for a request's due time by polling the clock instead of using a timer, because a timer wakes a thread tens of
+//! microseconds late. Used by the workers of a replay.
 //!
-//! The rule: from `spin` before a time on the worker does not sleep; it looks at completions and at the clock in turns.
+//! The rule: starting `spin` before a due time, the worker does not sleep; it alternates between checking completions
+//! and the clock.
 
 use std::io;
 
@@ -10,11 +11,11 @@ use brunt_core::{Clock, Nanos};
 
 use crate::block::worker::Timeline;
 
-/// The monotonic clock and a ring, whose waits end early.
+/// The monotonic clock and a ring; waits end early.
 pub(super) struct SpinTime<'a> {
-    /// What completions come from.
+    /// The source of completions.
     pub(super) ring: &'a Ring,
-    /// Nanoseconds before a time from which on nothing sleeps.
+    /// Nanoseconds before a due time during which the worker does not sleep.
     pub(super) spin: u64,
 }
 

@@ -1,8 +1,8 @@
-//! One trace for all workers of a run: whoever has its turn gets the next request when it is due. Stands between the
-//! reader ([`super::feeder`]) and the workers, which hand it on by [`super::turn`].
+//! The requests of one trace for all workers of a run: the worker whose turn it is gets the next request when it is
+//! due. Sits between the reader ([`super::feeder`]) and the workers, which pass it on through [`super::turn`].
 //!
-//! The rule: requests are given away in the order of the trace, and nothing here allocates, locks or waits but
-//! [`Stream::rest`], after all was sent.
+//! The rule: requests are handed out in the order of the trace, and nothing here allocates, locks or waits except
+//! [`Stream::rest`], after everything has been sent.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,47 +26,47 @@ pub(super) struct Stream {
     due: DueRule,
     conflicts: Conflicts,
     start: Nanos,
-    /// What is known of the request that comes next, once it was looked at.
+    /// State of the next request, once it has been looked at.
     head: Option<Head>,
-    /// What the head waits for.
+    /// Requests that the head waits for.
     waits: Vec<u64>,
     window: Window,
-    /// The reader was behind until then.
+    /// The last time at which the reader was behind.
     starved_until: Nanos,
-    /// It was when somebody last asked.
+    /// The reader was behind at the last call.
     is_starved: bool,
-    /// A piece of the request that comes next was dropped.
+    /// A piece of the next request was dropped.
     lacks_piece: bool,
-    /// Nothing is sent any more, and so many requests were given away since, to be counted.
+    /// Set once nothing is sent any more: the number of requests handed out since, to be counted.
     rest: Option<u64>,
-    /// The last of them, with its number, until it was counted.
+    /// The last of them with its index, until it has been counted.
     in_hand: Option<(u64, Entry)>,
     pub(super) meter: Meter,
 }
 
-/// The request that comes next.
+/// The state of the next request.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Once it is known.
+    /// Due time, once known.
     due: Option<Nanos>,
-    /// It was held back for another.
+    /// It was held back by another.
     held: bool,
 }
 
-/// When requests are due.
+/// Determines when requests are due.
 struct DueRule {
     timing: ReplayTiming,
     speed: f64,
-    /// Of the request before: in the trace, and here.
+    /// Time of the previous request: in the trace, and here.
     last_trace_ns: u64,
     last_due: Nanos,
-    /// Whether dependencies come from response times.
+    /// True if dependencies are derived from response times.
     has_responses: bool,
-    /// Requests by when they completed in the trace, relative to its start.
+    /// Completion times in the trace, relative to its start, with the indexes of the requests.
     completions: BinaryHeap<Reverse<(u64, u64)>>,
-    /// The last completion in the trace that was waited for.
+    /// The latest completion in the trace that was waited for.
     gate_trace_ns: Option<u64>,
-    /// And the last one here.
+    /// The latest completion here that was waited for.
     gate: Nanos,
 }
 
@@ -80,7 +80,7 @@ impl DueRule {
         }
     }
 
-    /// A request becomes the next one: what it has to wait for goes to `waits`.
+    /// Makes a request the next one; adds the requests that it depends on to `waits`.
     #[inline]
     fn admit(&mut self, row: &ReplayRow, window: &Window, waits: &mut Vec<u64>) {
         waits.clear();
@@ -100,7 +100,7 @@ impl DueRule {
         }
     }
 
-    /// When the request is due, with all ended that it had to wait for.
+    /// Returns when the request is due, once all its dependencies have ended.
     #[inline]
     fn due(&mut self, row: &ReplayRow, start: Nanos, now: Nanos) -> Nanos {
         let gap = self.scaled(row.time_ns.saturating_sub(self.last_trace_ns));
@@ -122,7 +122,7 @@ impl DueRule {
         }
     }
 
-    /// It was given away.
+    /// Updates the state after a request was handed out.
     #[inline]
     fn given(&mut self, row: &ReplayRow, index: u64, due: Nanos) {
         (self.last_trace_ns, self.last_due) = (row.time_ns, due);
@@ -139,8 +139,8 @@ impl DueRule {
     }
 }
 
-/// Whether a request of the trace is whole with this row, its last piece, and counts it then. `drops`: this piece is not
-/// sent; `lacks_piece` remembers that of the earlier ones.
+/// Returns true if this row completes a request of the trace, and counts the request at its last piece. `drops`: this
+/// piece is not sent; `lacks_piece` remembers dropped earlier pieces.
 #[inline]
 fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Meter) -> bool {
     *lacks_piece |= drops;
@@ -155,7 +155,7 @@ fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Mete
     is_whole
 }
 
-/// Another host sends it: it only takes its index, unless it has to wait for this one.
+/// Skips another host's request, which only takes up its index. If the window is full, returns the request to wait for.
 #[inline]
 fn pass_over(row: &ReplayRow, window: &mut Window, now: Nanos) -> Option<u64> {
     let blocked = window.blocked_by();
@@ -165,7 +165,7 @@ fn pass_over(row: &ReplayRow, window: &mut Window, now: Nanos) -> Option<u64> {
     blocked
 }
 
-/// Why a request that was due then is only given away now.
+/// Returns why a request that was due at `due` is only handed out now.
 #[inline]
 fn late_cause(due: Nanos, was_held: bool, starved_until: Nanos, full_until: Nanos) -> LateCause {
     match () {
@@ -177,7 +177,7 @@ fn late_cause(due: Nanos, was_held: bool, starved_until: Nanos, full_until: Nano
 }
 
 impl Stream {
-    /// For at most so many requests in flight, of all workers together.
+    /// Creates a stream for at most `in_flight` requests in flight, of all workers together.
     pub(super) fn new(
         feed: Feed,
         settings: &ReplaySettings,
@@ -219,20 +219,20 @@ impl Stream {
         self.feed.finish()
     }
 
-    /// The run starts at this time.
+    /// Sets the start time of the run.
     pub(super) fn starts(&mut self, start: Nanos) {
         self.start = start;
         self.meter.starts(start);
     }
 
-    /// Whether nobody knows what comes next, because the reader is behind: as of the last answer.
+    /// Returns true if the next request was unknown at the last call because the reader is behind.
     #[inline]
     pub(super) fn is_starved(&self) -> bool {
         self.is_starved
     }
 
-    /// The next request for a worker whose queue was full until `full_until`.
-    // Long because all that may hold a request back is asked in one place, in its order.
+    /// Returns the next request for a worker whose queue was full until `full_until`.
+    // Long because everything that may hold a request back is checked in one place, in order.
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, full_until: Nanos, place: &mut Planned) -> Next {
         loop {
@@ -333,8 +333,9 @@ impl Stream {
         }
     }
 
-    /// The next request that was due, to be counted: from now on nothing is sent. Waits for the reader, if it may and not
-    /// for long, and for nothing that is in flight. What was not read by then counts as what comes after the end.
+    /// Returns the next due request, only to be counted: from now on nothing is sent. Waits for the reader, for a
+    /// limited time and only if `may_wait`, but not for requests in flight. Requests not read by then count as due
+    /// after the end.
     #[cold]
     pub(super) fn rest(&mut self, now: Nanos, may_wait: bool, place: &mut Planned) -> Next {
         assert!(self.in_hand.is_none(), "one after the other is counted");
@@ -356,7 +357,7 @@ impl Stream {
         let due = match self.head {
             Some(Head { due: Some(due), .. }) => due,
             _ if self.due.timing == ReplayTiming::Trace => self.due.due(&row, self.start, now),
-            // Due after others, of which nobody sends any.
+            // Its due time depends on other requests, which are not sent.
             _ => return Next::End,
         };
         if due > now {
@@ -392,7 +393,7 @@ impl Stream {
         Next::Due(due)
     }
 
-    /// A request went out at this time.
+    /// Records that a request was sent at this time.
     #[inline]
     pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
         let Planned {
@@ -404,13 +405,13 @@ impl Stream {
         } = *request;
         let overtaken = self.meter.is_out_of_order(index, at)
             && self.window.is_overtaken(index, op, offset, len);
-        // Another attempt is none of the replay's.
+        // Further attempts don't count for the replay.
         if let Some(entry) = self.window.mark_sent(index, at) {
             self.meter.sent(request, entry, at, overtaken);
         }
     }
 
-    /// A request ended at this time.
+    /// Records that a request ended at this time.
     #[inline]
     pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         if status == RequestStatus::Skipped {
@@ -421,7 +422,7 @@ impl Stream {
         self.meter.completed(status, of);
     }
 
-    /// A request that was given away is not sent, because the run is over before it is due.
+    /// Records that a request that was handed out is not sent, because the run ends before it is due.
     #[cold]
     pub(super) fn given_back(&mut self, index: u64, at: Nanos) {
         let arrived = self.in_hand.is_none();
@@ -429,7 +430,7 @@ impl Stream {
         self.meter.given_back(index, &entry, arrived);
     }
 
-    /// Ends a request that was given away and not sent.
+    /// Ends a request that was handed out and not sent.
     #[cold]
     fn unsent(&mut self, index: u64, at: Nanos) -> Entry {
         if let Some((_, entry)) = self.in_hand.take_if(|(in_hand, _)| *in_hand == index) {

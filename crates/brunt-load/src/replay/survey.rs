@@ -1,7 +1,7 @@
-//! The pass over a trace before the start: how many requests there are, of which kinds, how long and where, and whether
-//! they fit a target. Made once for all runs on a trace.
+//! Reads a trace before the start: the number of requests, their kinds, length and addresses, and whether they fit a
+//! target. Done once for all runs with a trace.
 //!
-//! The rule: memory does not grow with the trace, but for the extents of `map = "pack"`, which are bounded.
+//! The rule: memory does not grow with the trace, except for the extents of `map = "pack"`, which are bounded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,68 +20,68 @@ use super::select::{Choice, Selected, Selection};
 use super::settings::{AddressMap, ReplaySettings, reading_key, wrong_reading};
 use crate::load::WorkloadError;
 
-/// What is known of a trace when it was read once.
+/// What one pass over a trace finds out.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// Of its format.
+    /// Name of its format.
     pub(super) format: &'static str,
-    /// Requests that are replayed, each time through.
+    /// Number of replayed requests in each round.
     pub(super) requests: u64,
     pub(super) writes: u64,
     pub(super) flushes: u64,
     pub(super) unmaps: u64,
-    /// Whether something on a target is changed, by its number.
+    /// Whether data on each target is changed, indexed by target number.
     changes_targets: Vec<bool>,
-    /// Requests with a response time.
+    /// Number of requests with a response time.
     pub(super) responses: u64,
-    /// From the begin of the replayed part to the last request.
+    /// Time from the start of the replayed part to the last request.
     pub(super) span_ns: u64,
-    /// The longest request.
+    /// Length of the longest request.
     pub(super) len_max: u64,
-    /// Where each device of the trace ends, and where it goes.
+    /// The end of each device of the trace, and its target.
     pub(super) devices: Vec<DeviceEnd>,
-    /// The number of each device of the trace in `told`; [`NOT_MET`] for those without requests.
+    /// The index of each device of the trace in `told`; [`NOT_MET`] for those without requests.
     pub(super) told_apart: Vec<u8>,
-    /// Devices that are told apart in figures.
+    /// Devices with their own figures.
     pub(super) told: Vec<ToldDevice>,
-    /// Writes and unmaps that are to be on stable storage before they complete.
+    /// Number of writes and unmaps that must be on stable storage before they complete.
     pub(super) forced: u64,
-    /// Writes whose contents the trace knows.
+    /// Number of writes whose content is known from the trace.
     pub(super) contents: u64,
-    /// What is touched, for packing.
+    /// The extents touched, for packing.
     pub(super) extents: Extents,
-    /// Of the requests as they are in the trace.
+    /// Digest of the requests as they are in the trace.
     pub(super) digest: Digest,
     /// Some rows were repaired.
     pub(super) repaired: bool,
-    /// Rows that are left out or repaired, by reason.
+    /// Number of rows that are omitted or repaired, by reason.
     pub(super) rows: BTreeMap<String, u64>,
 }
 
-/// A device of the trace in figures; the last of [`TOLD_MAX`] stands for all that come later.
+/// The figures of a device of the trace; the last of [`TOLD_MAX`] stands for all that follow.
 #[derive(Debug)]
 pub(super) struct ToldDevice {
-    /// Its name; `None` for all others.
+    /// Its name; `None` for the combined rest.
     pub(super) name: Option<String>,
     pub(super) target: u16,
-    /// Each time through.
+    /// Number of requests in each round.
     pub(super) requests: u64,
     pub(super) digest: Digest,
 }
 
-/// A replay has no command of its own for them.
+/// A replay has no such command.
 const REPEATED: &str = "repaired: one block written again and again (WRITE SAME, zeroes), sent as a write of all blocks";
 
-/// Devices that are told apart at the most.
+/// Maximum number of devices with their own figures.
 pub(super) const TOLD_MAX: usize = 16;
 
-/// The number of a device that was not met.
+/// The index of a device without requests.
 pub(super) const NOT_MET: u8 = u8::MAX;
 
-/// A survey that is made when it is first asked for, and shared by the points of a sweep.
+/// A survey that is made on first use and shared by the points of a sweep.
 pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
 
-/// Opens the trace as the settings say. A mistake is at the key `trace`, `format` or one of `reading`.
+/// Opens the trace with these settings. Errors name the key `trace`, `format` or one of `reading`.
 pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadError> {
     let opened = settings.reading.open(
         std::slice::from_ref(&settings.trace),
@@ -93,7 +93,7 @@ pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadErr
     })
 }
 
-/// Why a trace cannot be read, at the key that has to change.
+/// Returns the reason why a trace can't be read, with the key that has to change.
 fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
         TraceError::Ambiguous { .. } => ("format", "; name the one that it is"),
@@ -117,10 +117,10 @@ fn unreadable(error: TraceError) -> WorkloadError {
 }
 
 impl Survey {
-    /// Reads the trace.
+    /// Surveys the trace.
     ///
     /// # Errors
-    /// It cannot be read, nothing of it is replayed, or it cannot be packed.
+    /// The trace can't be read, has nothing to replay, or can't be packed.
     pub(super) fn make(
         settings: &ReplaySettings,
         routes: &Routes,
@@ -207,7 +207,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Why there is no request to replay.
+    /// Explains why there is no request to replay.
     fn nothing(&self, path: std::path::Display<'_>, stated: bool) -> String {
         let format = self.format;
         let row =
@@ -278,7 +278,7 @@ impl Survey {
         Ok(())
     }
 
-    /// A device has a request: perhaps its first.
+    /// Registers a device that has a request, perhaps its first.
     fn meet(&mut self, device: usize, target: u16, known: &Devices) {
         if self.devices.len() <= device {
             self.devices.resize(device + 1, DeviceEnd::default());
@@ -303,7 +303,7 @@ impl Survey {
         self.told_apart[device] = self.told.len() as u8 - 1;
     }
 
-    /// The kinds of its requests, in the order of their figures.
+    /// Returns the kinds of its requests, in the order of their figures.
     pub(super) fn kinds(&self) -> Vec<OpKind> {
         let more = [
             (OpKind::Unmap, self.unmaps > 0),
@@ -319,20 +319,20 @@ impl Survey {
             .collect()
     }
 
-    /// Whether it changes what is on a device.
+    /// Returns true if it changes data on a device.
     pub(super) fn changes_data(&self) -> bool {
         self.writes + self.unmaps > 0
     }
 
-    /// Whether it changes what is on the target of this number.
+    /// Returns true if it changes data on the target with this number.
     pub(super) fn changes_target(&self, number: usize) -> bool {
         self.changes_targets.get(number).copied().unwrap_or(false)
     }
 
-    /// Whether all of it can go to this device.
+    /// Checks that all of it fits on this device.
     ///
     /// # Errors
-    /// The key that has to be another, and what would be right.
+    /// The key that has to change, and what would be correct.
     pub(super) fn fits(
         &self,
         settings: &ReplaySettings,
@@ -352,10 +352,10 @@ impl Survey {
         self.can(info, self.changes_data())
     }
 
-    /// Whether a device does what the trace asks for. `changes`: it is changed.
+    /// Checks that a device supports the trace's operations. `changes`: its data is changed.
     ///
     /// # Errors
-    /// What it does not do.
+    /// The unsupported operation.
     pub(super) fn can(&self, info: &DeviceInfo, changes: bool) -> Result<(), WorkloadError> {
         let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
         let name = &info.name;
@@ -374,10 +374,10 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether what goes to a target, by its number, name and size, fits.
+    /// Checks that the requests for a target, given by number, name and size, fit on it.
     ///
     /// # Errors
-    /// See [`Survey::fits`].
+    /// The same as [`Survey::fits`].
     pub(super) fn fits_target(
         &self,
         map: AddressMap,

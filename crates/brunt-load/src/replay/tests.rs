@@ -23,7 +23,7 @@ use crate::sequence::{Next, Sequence};
 mod counts;
 mod ends;
 
-/// A trace in a folder of its own; rows are `device,offset,length,R|W,microseconds`.
+/// Writes a trace to its own folder; rows are `device,offset,length,R|W,microseconds`.
 fn trace(folder: &Path, rows: impl Iterator<Item = (u32, u64, u64, char, u64)>) -> PathBuf {
     let path = folder.join("x.csv");
     let mut text = String::new();
@@ -52,7 +52,7 @@ impl Recorder for Keep {
     }
 }
 
-/// What came of a run, and its requests in the order of the trace.
+/// Runs a load and returns the result and its requests, in the order of the trace.
 fn replayed(
     load: &ReplayLoad,
     backend: impl Backend + 'static,
@@ -82,8 +82,8 @@ fn memory(bytes: u64) -> MemoryBackend {
     MemoryBackend::new(bytes, 512).unwrap()
 }
 
-/// Every request of the trace goes out once, with its operation, address and size, by however many workers, and is due
-/// at its time.
+/// Every request of the trace is sent once, with its operation, address and size, and is due at its time, with any
+/// number of workers.
 #[test]
 fn the_same_requests_go_out_at_their_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn the_same_requests_go_out_at_their_times() {
     }
 }
 
-/// As fast as possible, a depth is kept; the order is the trace's.
+/// When replaying as fast as possible, the queue depth and the trace's order are kept.
 #[test]
 fn a_depth_is_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn a_depth_is_kept() {
     );
 }
 
-/// Addresses go where the map says, and a trace that does not fit as it is is refused with the key that has to change.
+/// Addresses are mapped as configured, and a trace that does not fit is refused with the key that has to change.
 #[test]
 fn addresses_are_mapped() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn addresses_are_mapped() {
     );
 }
 
-/// A part of a trace's time is replayed, and rows outside of it are counted.
+/// Part of a trace's time is replayed, and rows outside it are counted.
 #[test]
 fn parts_of_a_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,11 +229,11 @@ fn parts_of_a_trace() {
     );
 }
 
-/// Requests on the same blocks are let through, held back or dropped, and counted in any case.
+/// Requests on the same blocks are let through, held back or dropped as configured, and counted in any case.
 #[test]
 fn conflicts_are_handled_as_asked() {
     let folder = tempfile::tempdir().unwrap();
-    // Pairs of writes on one block, both due at once.
+    // Pairs of writes to one block, both due at once.
     let path = trace(
         folder.path(),
         (0..200).map(|at| (0, at / 2 * 4096, 4096, 'W', at / 2 * 100)),
@@ -278,7 +278,7 @@ fn conflicts_are_handled_as_asked() {
     }
 }
 
-/// What is written is found again by later reads; a device that forgets is found out.
+/// Later reads verify written data; a device that loses data is detected.
 #[test]
 fn a_replay_verifies() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ fn dependencies_are_kept() {
     let path = folder.path().join("x.load");
     let mut text =
         String::from("start ; sector ; length ; op ; replay_delay=0 ; replay_duration=0\n");
-    // Two at once that take 10 ms; 2 ms after the second of them the next two.
+    // Two at once that take 10 ms; the next two follow 2 ms after the second of them.
     for at in 0..20 {
         text += &format!(
             "{:.3} ; {} ; 8 ; R ; 0 ; 0.010\n",
@@ -332,7 +332,7 @@ fn dependencies_are_kept() {
     }
 }
 
-/// Without, a request keeps its distance from the one before, and waits for one that it overlaps or continues.
+/// Without response times, a request keeps its distance from the last one, and waits for one it overlaps or continues.
 #[test]
 fn dependencies_without_response_times_are_those_of_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -348,7 +348,7 @@ fn dependencies_without_response_times_are_those_of_blocks() {
     );
 }
 
-/// A run that is cut short says so.
+/// A run that is cut short is reported as such.
 #[test]
 fn an_end_before_the_end_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn an_end_before_the_end_is_told() {
     assert!(VoidReason::ReplayUntrue.is_named_in(said), "{said}");
 }
 
-/// What a device was asked for, and with which data.
+/// The requests that a device received, with their data.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<Vec<AskedFor>>>);
 
@@ -387,12 +387,12 @@ struct AskedFor {
     data: Vec<u8>,
 }
 
-/// Memory that keeps what it is asked for.
+/// A memory device that records its requests.
 struct Witness {
     inner: MemoryBackend,
     target: char,
     asked: Asked,
-    /// Requests that it takes at once, at the most.
+    /// Maximum number of requests that it accepts at once.
     takes: usize,
 }
 
@@ -468,8 +468,8 @@ fn witness(target: char, asked: &Asked) -> Witness {
     }
 }
 
-/// However many workers there are, requests reach the device in the order of the trace: at its times or as fast as
-/// possible, and also where a device takes but some of what it is given.
+/// With any number of workers, requests reach the device in the order of the trace, at its times or as fast as
+/// possible, even if the device accepts only some of its requests.
 #[test]
 fn several_workers_keep_the_order_of_the_trace() {
     const REQUESTS: u64 = 40_000;
@@ -519,7 +519,7 @@ fn several_workers_keep_the_order_of_the_trace() {
             "{case}"
         );
         if timing == "trace" {
-            // As fast as possible, one worker alone may get through all of it.
+            // As fast as possible, one worker may send everything.
             let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
             assert!(
                 (0..workers).filter(sent).count() > 1,
@@ -529,7 +529,7 @@ fn several_workers_keep_the_order_of_the_trace() {
     }
 }
 
-/// Answers each request after a fixed time, and has nothing to do with a ring.
+/// Answers each request after a fixed time, without a ring.
 struct SlowDevice {
     info: DeviceInfo,
     clock: Clock,
@@ -589,7 +589,7 @@ impl brunt_block::Device for SlowDevice {
     }
 }
 
-/// Opens such devices.
+/// Opens slow devices.
 struct SlowBackend {
     info: DeviceInfo,
     service: Duration,
@@ -612,8 +612,8 @@ impl Backend for SlowBackend {
     }
 }
 
-/// A device that falls behind the trace gets all that was due before the end, by however many workers; what does not
-/// get its turn before the end of the drain is counted as skipped, and nothing is neither sent nor counted.
+/// A device that falls behind the trace gets everything that was due before the end, with any number of workers.
+/// Requests that are not sent before the end of the drain are counted as skipped: each is either sent or counted.
 #[test]
 fn what_was_due_before_the_end_is_sent_or_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -636,7 +636,7 @@ fn what_was_due_before_the_end_is_sent_or_counted() {
         );
         let indices: Vec<u64> = requests.iter().map(|request| request.index).collect();
         let case = format!("{workers} workers, depth {depth}, drain {drain}");
-        // One every 5 us, the first at the start.
+        // One every 5 µs, the first at the start.
         assert_eq!(indices, (0..200).collect::<Vec<u64>>(), "{case}");
         let skipped = outcome.figures.counts.of(RequestStatus::Skipped);
         let sent = requests
@@ -668,8 +668,8 @@ fn what_was_due_before_the_end_is_sent_or_counted() {
     }
 }
 
-/// Another worker's hand on the stream, in one thread with the worker under test: takes its turn at `from` and gives it
-/// up at `until`, of which that worker is not told.
+/// Another worker's access to the stream, in the same thread as the worker under test: takes its turn at `from` and
+/// gives it up at `until`, without notifying that worker.
 struct OthersTurn {
     clock: Clock,
     other: turn::ReplaySequence,
@@ -724,7 +724,7 @@ impl Timeline for OthersTurn {
     }
 }
 
-/// The turns of two workers with a queue of one.
+/// Returns the turns of two workers with a queue depth of one.
 fn turns_of_two(load: &ReplayLoad, info: &DeviceInfo) -> Turns {
     let feed = Feed::start(FeederPlan {
         share: Share::ALL,
@@ -743,9 +743,9 @@ fn turns_of_two(load: &ReplayLoad, info: &DeviceInfo) -> Turns {
     )
 }
 
-/// One of two workers, on a device with a queue of one, for 900 ms of a trace with these times in microseconds. If
-/// `turn`, it is the other's turn from 1 ms before the end until 20 ms after it. What came of it, and when from the start
-/// the last request was sent and the worker left.
+/// Runs one of two workers, on a device with a queue depth of one, for 900 ms of a trace with these times in
+/// microseconds. If `turn`, the other worker has its turn from 1 ms before the end until 20 ms after it. Returns the
+/// outcome, and when the last request was sent and when the worker left, relative to the start.
 fn one_of_two(
     us: impl Iterator<Item = u64>,
     service: Duration,
@@ -807,12 +807,12 @@ fn one_of_two(
 }
 
 /// A worker that is behind at the end stays while another has its turn, and then sends what is due, one request after
-/// the other as fast as the device answers.
+/// another as fast as the device answers.
 #[test]
 fn a_worker_that_is_behind_waits_for_its_turn() {
     let service = Duration::from_micros(1500);
     let (outcome, last, _) = one_of_two((0..1000).map(|at| at * 1000), service, true);
-    // The other has one of those before the end.
+    // The other worker has one of the requests due before the end.
     assert_eq!(
         (
             outcome.figures.completed(),
@@ -820,7 +820,7 @@ fn a_worker_that_is_behind_waits_for_its_turn() {
         ),
         (899, 0)
     );
-    // Nothing went out in the other's turn, of 21 ms.
+    // Nothing was sent during the other's turn of 21 ms.
     let expected = 898 * service + Duration::from_millis(21);
     assert!(
         (expected - service..expected + service).contains(&last),
@@ -828,7 +828,7 @@ fn a_worker_that_is_behind_waits_for_its_turn() {
     );
 }
 
-/// The last worker knows that it is the last, and finds the turn free; one that failed is not counted on.
+/// The last worker knows that it is the last, and finds the turn free; it does not wait for one that failed.
 #[test]
 fn the_last_worker_to_leave_has_the_turn() {
     let folder = tempfile::tempdir().unwrap();
@@ -843,7 +843,7 @@ fn the_last_worker_to_leave_has_the_turn() {
         let (mut first, mut last) = (turns.sequence(1), turns.sequence(1));
         let mut place = Planned::NOTHING;
         assert!(matches!(first.next(now, &mut place), Next::Due(_)));
-        // One request of this turn is not with the device.
+        // One request of this turn has not been submitted to the device.
         first.pause(1);
         assert!(matches!(last.next(now, &mut place), Next::Later(_)) && last.is_undecided());
         if fails {
@@ -859,7 +859,7 @@ fn the_last_worker_to_leave_has_the_turn() {
     }
 }
 
-/// A worker that is not behind does not stay for what comes after the end, nor while others go on.
+/// A worker that is not behind does not stay for requests due after the end, nor while others continue.
 #[test]
 fn a_worker_that_is_not_behind_leaves() {
     let late = std::iter::once(3_600_000_000);
@@ -878,8 +878,8 @@ fn a_worker_that_is_not_behind_leaves() {
     assert_eq!(left, Duration::from_millis(900));
 }
 
-/// Devices of a trace go to the targets that are named, in the order of the trace across all of them, and each has its
-/// figures and its digest.
+/// Devices of a trace go to their configured targets, in the order of the trace across all of them, and each has its
+/// own figures and digest.
 #[test]
 fn several_targets_keep_the_order_of_one_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -924,7 +924,7 @@ fn several_targets_keep_the_order_of_one_trace() {
     for (at, asked) in (0..600u64).zip(&*asked) {
         let device = at * 7 % 3;
         let target = if device == 1 { 'b' } else { 'a' };
-        // d2 lies behind d0 on the same target.
+        // d2 follows d0 on the same target.
         let begin = if device == 2 { 1 << 20 } else { 0 };
         let (op, offset) = match at.is_multiple_of(5) {
             true => (brunt_block::Op::Flush, 0),
@@ -952,7 +952,7 @@ fn several_targets_keep_the_order_of_one_trace() {
         assert_eq!(told.digests.planned, told.digests.sent);
         assert!(told.issue_error.is_some());
     }
-    // Alone on its target, a device has the trace's own addresses.
+    // Alone on its target, a device keeps the trace's addresses.
     assert_eq!(
         fidelity.devices[1].digests.trace,
         fidelity.devices[1].digests.sent
@@ -966,7 +966,8 @@ fn several_targets_keep_the_order_of_one_trace() {
     );
 }
 
-/// Writes with FUA go out with it, flushes as flushes, and writes of the same hash carry the same data, others other data.
+/// Writes with FUA are sent with FUA, flushes as flushes; writes with the same hash carry the same data, all others
+/// different data.
 #[test]
 fn flags_and_contents_of_the_trace_go_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -1036,7 +1037,7 @@ fn flags_and_contents_of_the_trace_go_out() {
             .collect::<std::collections::HashSet<_>>()
             .len()
     };
-    // Six contents, and writes of which nothing is known, each for itself.
+    // Six contents, plus one each for writes with unknown content.
     let unknown = requests
         .iter()
         .filter(|r| r.op == TraceOp::Write && r.content.is_none())

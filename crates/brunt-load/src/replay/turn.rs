@@ -1,10 +1,12 @@
-//! The workers of a replay take turns: one at a time has the stream, takes from it what is due, and gives it up once its
-//! device and the kernel have all of that. Stands between the worker loop, as its [`Sequence`], and [`super::stream`].
+//! The workers of a replay take turns: one at a time has the stream, takes due requests from it, and gives it up once
+//! its device and the kernel have all of them. Sits between the worker loop, as its [`Sequence`], and
+//! [`super::stream`].
 //!
-//! The rule: a request goes to a device only in a turn, and a turn ends only when none is left over. So requests go out in
-//! the order of the trace, however many workers there are; a worker that finds another's turn asks again, and never waits
-//! for it. One worker alone has all turns, without a lock. What is due is counted as skipped only by the last worker to
-//! leave, or once the time for late requests is over for all. A worker that lost its device leaves the rest to the others.
+//! The rule: a request goes to a device only during a turn, and a turn ends only when none of its requests is left. So
+//! requests are sent in the order of the trace with any number of workers. A worker that finds another's turn asks
+//! again and never waits for it. A single worker has all turns, without a lock. Due requests are counted as skipped
+//! only by the last worker to leave, or once the time for late requests is over for all. A worker that lost its device
+//! leaves the rest to the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,24 +17,24 @@ use super::stream::Stream;
 use crate::block::generator::Planned;
 use crate::sequence::{Next, Sequence};
 
-/// How soon a worker asks again that found another's turn: less than a turn with one request takes.
+/// How soon a worker asks again during another's turn: less than a turn with one request takes.
 const TURN_POLL_NANOS: u64 = 1_000;
 
-/// A request that ended, or was given back.
+/// A request that ended or was given back.
 struct Ended {
     index: u64,
-    /// `None`: given back.
+    /// `None` if given back.
     status: Option<RequestStatus>,
     at: Nanos,
 }
 
-/// What all workers of a run share.
+/// State shared by all workers of a run.
 struct Shared {
-    /// Nobody's turn: the requests that come next.
+    /// The requests to come; `None` during a worker's turn.
     stream: Option<Box<Stream>>,
-    /// What ended in other workers' hands during this turn.
+    /// Requests that ended at other workers during this turn.
     ended: Vec<Ended>,
-    /// Workers that may still send something: those that have not left.
+    /// Number of workers that have not left and may still send requests.
     at_work: u32,
 }
 
@@ -44,7 +46,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// For so many workers, each with a queue this deep.
+    /// Creates the turns for `workers` workers with this queue depth each.
     pub(super) fn new(stream: Stream, workers: u32, depth: u32) -> Turns {
         let in_flight = workers as usize * depth as usize;
         let shared = Shared {
@@ -62,7 +64,7 @@ impl Turns {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker's hand on the stream; its queue is `depth` deep.
+    /// Creates a worker's access to the stream; its queue depth is `depth`.
     pub(super) fn sequence(&self, depth: u32) -> ReplaySequence {
         self.locked().at_work += 1;
         ReplaySequence {
@@ -79,10 +81,10 @@ impl Turns {
         }
     }
 
-    /// The stream, after all workers.
+    /// Returns the stream, after all workers have ended.
     ///
     /// # Panics
-    /// A worker still has its turn: our own mistake.
+    /// If a worker still has its turn, which is a bug.
     pub(super) fn into_stream(self) -> Box<Stream> {
         self.locked()
             .stream
@@ -91,25 +93,26 @@ impl Turns {
     }
 }
 
-/// A worker's hand on the stream.
+/// A worker's access to the stream.
 pub(super) struct ReplaySequence {
     turns: Turns,
-    /// In this worker's turn.
+    /// The stream, during this worker's turn.
     stream: Option<Box<Stream>>,
     /// When this worker last asked, it was another's turn, or the reader was behind.
     is_undecided: bool,
-    /// It sends no more.
+    /// It sends no more requests.
     has_left: bool,
-    /// Since then it may wait for the reader.
+    /// Having left, it may wait for the reader.
     may_wait: bool,
-    /// The turn is over once its device has taken what is left: no more is given in it, so that others have theirs.
+    /// The turn ends once its device has accepted the remaining requests; no more are handed out, so that others get
+    /// their turns.
     is_ending: bool,
-    /// What ended here while it was another's turn, and has not been told.
+    /// Requests that ended here during another's turn and have not been reported.
     ended: Vec<Ended>,
-    /// Of this worker: its requests in flight, and the most it may have.
+    /// This worker's requests in flight, and their maximum.
     in_flight: u32,
     depth: u32,
-    /// Its queue was full until then.
+    /// The last time at which its queue was full.
     full_until: Nanos,
 }
 
@@ -118,7 +121,7 @@ impl ReplaySequence {
         self.turns.workers == 1
     }
 
-    /// Begins a turn, unless it is another's.
+    /// Begins a turn, unless another worker has it.
     #[cold]
     fn take_turn(&mut self) {
         let mut shared = self.turns.locked();
@@ -126,7 +129,7 @@ impl ReplaySequence {
         self.is_undecided = taken.is_none();
         let Some(mut stream) = taken else {
             drop(shared);
-            // Whose turn it is may need this core.
+            // The worker that has the turn may need this core.
             std::thread::yield_now();
             return;
         };
@@ -136,7 +139,7 @@ impl ReplaySequence {
         self.stream = Some(stream);
     }
 
-    /// Ends the turn, if it is this worker's, and tells what ended here.
+    /// Ends the turn, if this worker has it, and reports the requests that ended here.
     fn give_up_turn(&mut self) {
         if self.stream.is_none() && self.ended.is_empty() {
             return;
@@ -154,7 +157,7 @@ impl ReplaySequence {
         }
     }
 
-    /// What came of a request is told to the stream, at the next turn at the latest.
+    /// Reports an ended request to the stream, no later than in the next turn.
     #[inline]
     fn returned(&mut self, ended: Ended) {
         self.in_flight -= 1;
@@ -165,7 +168,7 @@ impl ReplaySequence {
     }
 }
 
-/// Tells the stream what ended.
+/// Reports ended requests to the stream.
 fn tell(stream: &mut Stream, ended: &mut Vec<Ended>) {
     ended.drain(..).for_each(|ended| tell_one(stream, ended));
 }
@@ -186,7 +189,7 @@ impl Sequence for ReplaySequence {
         if let Some(stream) = &mut self.turns.locked().stream {
             stream.starts(start);
         }
-        // One that has its turn already was told by whoever has it.
+        // A worker that already has the turn has passed the start time on.
     }
 
     #[inline]
@@ -216,7 +219,7 @@ impl Sequence for ReplaySequence {
 
     #[inline]
     fn sent(&mut self, request: &Planned, at: Nanos) {
-        // Outside of a turn only what failed is sent again.
+        // Outside of a turn, only failed requests are sent again.
         if let Some(stream) = &mut self.stream {
             stream.sent(request, at);
         }
@@ -251,7 +254,7 @@ impl Sequence for ReplaySequence {
 
     fn leaves(&mut self, may_wait: bool) -> bool {
         self.may_wait = may_wait;
-        // Before it is gone: the last one has to find the turn free.
+        // Give up the turn before leaving: the last worker has to find it free.
         self.give_up_turn();
         let mut shared = self.turns.locked();
         if !std::mem::replace(&mut self.has_left, true) {
@@ -275,7 +278,7 @@ impl Sequence for ReplaySequence {
 
 impl Drop for ReplaySequence {
     fn drop(&mut self) {
-        // Also of a worker that failed: nobody counts on it any more.
+        // Includes workers that failed, so that no other waits for them.
         self.leaves(false);
     }
 }

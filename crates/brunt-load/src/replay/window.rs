@@ -1,7 +1,7 @@
-//! The requests of a replay that were given to workers and have not all ended: what conflicts with what, what a later
+//! Tracks the requests of a replay that were given to workers and have not all ended: which ones conflict, what a later
 //! request has to wait for, and when each was due, sent and done. Part of [`super::stream`].
 //!
-//! The rule: bounded by [`ENTRIES_MAX`]; whoever wants to add to a full window waits for its oldest request.
+//! The rule: bounded by [`ENTRIES_MAX`]; adding to a full window has to wait for its oldest request.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use brunt_core::Nanos;
 
 use super::feeder::{ReplayRow, RowOrigin};
 
-/// Most requests between the oldest that has not ended and the newest.
+/// Maximum number of requests from the oldest unfinished one to the newest.
 pub(super) const ENTRIES_MAX: usize = 1 << 16;
-/// How many that have ended are kept for those that depend on them.
+/// Number of ended requests kept for those that depend on them.
 const KEPT: usize = 1 << 14;
-/// Bytes of a region, longer than most requests.
+/// Size of a region in bytes, longer than most requests.
 const REGION_BYTES: u64 = 64 << 10;
-/// Regions that are told apart.
+/// Number of hash values of regions.
 const REGION_HASHES: usize = 1024;
-/// It is not in flight.
+/// The request is not in flight.
 const NOT_ACTIVE: u32 = u32::MAX;
 
-/// Why a request was given away late.
+/// Why a request was handed out late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LateCause {
     #[default]
@@ -39,15 +39,15 @@ pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) of: RowOrigin,
     pub(super) fua: bool,
-    /// With it a request of the trace is whole: no piece of it was dropped, and this is the last.
+    /// It completes a request of the trace: no piece was dropped, and this is the last.
     pub(super) closes: bool,
     pub(super) cause: LateCause,
-    /// Requests in flight that it found here and in the trace.
+    /// Number of requests in flight when it arrived, here and in the trace.
     pub(super) found: (u32, u32),
     pub(super) due: Nanos,
     /// When it was given to a worker.
     pub(super) given: Nanos,
-    /// `Nanos(0)`: not yet.
+    /// `Nanos(0)` if not sent yet.
     pub(super) sent: Nanos,
     done: Nanos,
     ended: bool,
@@ -89,7 +89,7 @@ impl Entry {
     }
 }
 
-/// What is in flight, close together.
+/// A request in flight, in compact form.
 #[derive(Clone, Copy)]
 struct Active {
     index: u64,
@@ -99,12 +99,12 @@ struct Active {
     sent: bool,
 }
 
-/// Parts of the addresses that requests in flight are in: most requests are near none of them, and need not be held
-/// against each.
+/// Tracks which address regions have requests in flight. Most requests are near none of them and need not be compared
+/// with each.
 struct Regions {
-    /// Requests in the regions of each hash.
+    /// Number of requests in the regions of each hash value.
     counts: Box<[u32; REGION_HASHES]>,
-    /// Requests in more regions than are counted.
+    /// Number of requests that span too many regions to be counted by region.
     wide: u32,
 }
 
@@ -116,19 +116,19 @@ impl Regions {
         }
     }
 
-    /// The hashes of the first and the last region from `offset` to `end`, which is beyond it; `None` where there are
-    /// others between.
+    /// Returns the hashes of the first and the last region between `offset` and `end`, which is exclusive; `None` if
+    /// there are others in between.
     #[inline]
     fn of(offset: u64, end: u64) -> Option<(usize, usize)> {
         let (first, last) = (offset / REGION_BYTES, (end - 1) / REGION_BYTES);
         let hash = |region: u64| {
-            // The steps of Weyl's sequence in splitmix64, of which the upper bits are even over all.
+            // The steps of Weyl's sequence in splitmix64, whose upper bits are evenly distributed.
             (region.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REGION_HASHES.ilog2())) as usize
         };
         (last - first <= 1).then(|| (hash(first), hash(last)))
     }
 
-    /// One request more (1) or fewer (-1) from `offset` to `end`.
+    /// Adds (1) or removes (-1) a request from `offset` to `end`.
     #[inline]
     fn count(&mut self, offset: u64, end: u64, by: i32) {
         if offset == end {
@@ -138,12 +138,12 @@ impl Regions {
             self.wide = self.wide.wrapping_add_signed(by);
             return;
         };
-        // Counted twice where both are one, and so taken away twice.
+        // If both are the same region it is counted twice, and later removed twice.
         self.counts[first] = self.counts[first].wrapping_add_signed(by);
         self.counts[last] = self.counts[last].wrapping_add_signed(by);
     }
 
-    /// Whether a request may be where one from `offset` to `end` is.
+    /// Returns true if a request may be in flight near the range from `offset` to `end`.
     #[inline]
     fn is_near(&self, offset: u64, end: u64) -> bool {
         if offset == end {
@@ -156,23 +156,23 @@ impl Regions {
     }
 }
 
-/// All of them.
+/// The window of all these requests.
 pub(super) struct Window {
     entries: VecDeque<Entry>,
     /// Index of the first entry.
     base: u64,
     active: Vec<Active>,
-    /// Where they are.
+    /// The regions of active requests.
     regions: Regions,
-    /// How many of them change data.
+    /// Number of active requests that change data.
     changing: usize,
-    /// Whether ended ones are kept for a while.
+    /// True if ended requests are kept for a while.
     keeps: bool,
-    /// When the last of those that were let go ended.
+    /// The latest end of the requests removed from the window.
     forgotten_done: Nanos,
 }
 
-/// Bytes in which a request can meet another: a flush is about no blocks of its own.
+/// Returns the number of bytes in which a request can conflict with another; a flush has no blocks of its own.
 fn touched(op: Op, len: u64) -> u64 {
     if op == Op::Flush { 0 } else { len }
 }
@@ -182,7 +182,7 @@ fn changes(op: Op) -> bool {
 }
 
 impl Window {
-    /// For at most so many in flight; `keeps`: [`Window::done_at`] is going to be asked.
+    /// Creates a window for at most `in_flight` requests in flight. `keeps`: [`Window::done_at`] will be called.
     pub(super) fn new(in_flight: usize, keeps: bool) -> Window {
         Window {
             entries: VecDeque::with_capacity(if keeps { ENTRIES_MAX } else { in_flight * 4 }),
@@ -195,25 +195,25 @@ impl Window {
         }
     }
 
-    /// Index of the next request.
+    /// Returns the index of the next request.
     #[inline]
     pub(super) fn next_index(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
 
-    /// The oldest request, if there is no room for another.
+    /// Returns the oldest request if there is no room for another.
     #[inline]
     pub(super) fn blocked_by(&self) -> Option<u64> {
         (self.entries.len() == ENTRIES_MAX).then_some(self.base)
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     #[inline]
     pub(super) fn in_flight(&self) -> usize {
         self.active.len()
     }
 
-    /// One more, given to a worker.
+    /// Adds a request that is given to a worker.
     #[inline]
     pub(super) fn push(&mut self, mut entry: Entry) -> u64 {
         let index = self.next_index();
@@ -235,14 +235,14 @@ impl Window {
         index
     }
 
-    /// One that is left out: it takes its index and is over.
+    /// Adds a dropped request: it takes up its index and has ended.
     pub(super) fn push_dropped(&mut self, mut entry: Entry, now: Nanos) {
         (entry.ended, entry.done) = (true, now);
         self.entries.push_back(entry);
         self.slide();
     }
 
-    /// A request in flight on the same blocks, where one of the two changes data.
+    /// Returns a request in flight on the same blocks, if one of the two changes data.
     #[inline]
     pub(super) fn conflict(&self, op: Op, offset: u64, len: u64) -> Option<u64> {
         let (end, writes) = (offset + touched(op, len), changes(op));
@@ -254,7 +254,7 @@ impl Window {
         self.active.iter().find(overlaps).map(|other| other.index)
     }
 
-    /// Requests in flight that this one overlaps (where one of the two changes data) or continues.
+    /// Finds requests in flight that this one overlaps (if one of the two changes data) or continues.
     pub(super) fn followed(&self, op: Op, offset: u64, len: u64, found: &mut Vec<u64>) {
         let (end, writes) = (offset + touched(op, len), changes(op));
         found.extend(
@@ -270,7 +270,7 @@ impl Window {
         );
     }
 
-    /// Whether a later request that is on its way already touches the same blocks, and one of the two changes data.
+    /// Returns true if a later request was already sent to the same blocks, and one of the two changes data.
     pub(super) fn is_overtaken(&self, index: u64, op: Op, offset: u64, len: u64) -> bool {
         let (end, writes) = (offset + touched(op, len), changes(op));
         self.active.iter().any(|other| {
@@ -282,14 +282,14 @@ impl Window {
         })
     }
 
-    /// Where the request of this index is, if it was not let go.
+    /// Returns the position of the request with this index if it is still in the window.
     #[inline]
     fn place(&self, index: u64) -> Option<usize> {
         let place = usize::try_from(index.checked_sub(self.base)?).ok()?;
         (place < self.entries.len()).then_some(place)
     }
 
-    /// The request of this index was sent, for the first time; `None` if it had been before.
+    /// Marks a request as sent; returns `None` if it was sent before.
     #[inline]
     pub(super) fn mark_sent(&mut self, index: u64, at: Nanos) -> Option<&Entry> {
         let place = self.place(index)?;
@@ -302,7 +302,7 @@ impl Window {
         Some(entry)
     }
 
-    /// Whether the request of this index, which was given away, has ended.
+    /// Returns true if the request with this index, which was handed out, has ended.
     #[inline]
     pub(super) fn is_done(&self, index: u64) -> bool {
         match index.checked_sub(self.base) {
@@ -314,7 +314,7 @@ impl Window {
         }
     }
 
-    /// When the request of this index, which has ended, did so; of one that was let go a time that is not earlier.
+    /// Returns when the request with this index ended; for one removed from the window, a time that is not earlier.
     pub(super) fn done_at(&self, index: u64) -> Nanos {
         match index
             .checked_sub(self.base)
@@ -325,12 +325,12 @@ impl Window {
         }
     }
 
-    /// The request of this index, if it was not let go.
+    /// Returns the request with this index if it is still in the window.
     pub(super) fn entry(&self, index: u64) -> Option<&Entry> {
         self.entries.get(self.place(index)?)
     }
 
-    /// It ended; says whose it was.
+    /// Ends a request; returns its device and target.
     #[inline]
     pub(super) fn end(&mut self, index: u64, at: Nanos) -> RowOrigin {
         let place = index.checked_sub(self.base).expect("a request ends once") as usize;
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(found, [write]);
     }
 
-    /// Requests far apart, long ones and their ends are found as if each were held against each.
+    /// Finds the same conflicts as a comparison of all pairs, for distant and long requests and at their edges.
     #[test]
     fn no_conflict_is_missed() {
         let mut random = brunt_core::random::Random::new(1);
@@ -448,7 +448,7 @@ mod tests {
         assert!(window.regions.wide == 0 && window.regions.counts.iter().all(|count| *count == 0));
     }
 
-    /// Ended requests are forgotten from the front, and what is known of them after that is safe.
+    /// Ended requests are removed from the front, and queries about them stay correct.
     #[test]
     fn what_is_forgotten_is_done() {
         let mut window = Window::new(8, false);

@@ -1,4 +1,4 @@
-//! Which jobs can run at once. Called when a load of several is made, and again when they are open.
+//! Checks which jobs can run at once. Called when a load of several jobs is created, and again when they are open.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{JOBS_MAX, TogetherJob};
 use crate::block::workload::WORKERS_MAX;
 use crate::load::{EngineNeed, LoadInfo, Pace, WorkloadError, wrong};
 
-/// Holds jobs against each other.
+/// Checks jobs against each other.
 ///
 /// # Errors
-/// The key that is to blame, and what would be right.
+/// The key at fault, and what would be correct.
 pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
     if !(2..=JOBS_MAX).contains(&jobs.len()) {
         return wrong(
@@ -102,7 +102,7 @@ fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
     wrong("jobs", refused)
 }
 
-/// Begins of measuring are whole intervals apart.
+/// Checks that the jobs begin measuring whole intervals apart.
 fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> {
     if interval.is_zero() {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Several loads at once: jobs, each with its own workload, workers, target, start and end, as the jobs of one fio
-//! file are. Made by a study from `[together.NAME]`, run by [`crate::decisions`] like every other load.
+//! Runs several loads at once as jobs, each with its own workload, workers, target, start and end, like the jobs of a
+//! fio file. Made by a study from `[together.NAME]`, run by [`crate::decisions`] like every other load.
 //!
-//! A job is any [`Load`] and does not know of the others. Their workers report to one collector, numbered one job after
-//! the other ([`crate::collect::WorkerSender`]); the collector merges what they say twice, for each job and for all
-//! together. A job that starts later gets a later start and nothing else: its first interval has the number of the
-//! run's interval in which it begins, so that both series have the same borders. Therefore jobs have intervals of one
-//! length, and begin to be measured a whole number of them apart.
+//! A job is any [`Load`] and does not know about the others. Their workers report to one collector and are numbered
+//! consecutively across jobs ([`crate::collect::WorkerSender`]); the collector merges each report twice, for its job
+//! and for all jobs together. A job that starts later only gets a later start: its first interval has the number of the
+//! run's interval in which it begins, so that both series have the same boundaries. Therefore all jobs use the same
+//! interval length, and their measurements begin a whole number of intervals apart.
 //!
-//! The rule: what takes all workers of a run to decide (steady state, a rate, a depth) is not decided for one job among
-//! others; such workloads are refused.
+//! The rule: decisions that involve all workers of a run (steady state, a rate, a depth) are not made for a single job;
+//! such workloads are refused.
 
 mod check;
 
@@ -32,7 +32,7 @@ use crate::replay::ReplayLoad;
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "together";
-/// Its line there.
+/// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "several block loads or replays at once, each with figures of its own",
@@ -44,7 +44,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         Ok(vec![(String::new(), Arc::new(settings.load(context)?))])
     },
 };
-/// Most jobs of one load.
+/// Maximum number of jobs in one load.
 pub const JOBS_MAX: usize = 64;
 
 /// Loads that run at once.
@@ -56,48 +56,48 @@ pub struct TogetherLoad {
 /// One of several loads that run at once.
 #[derive(Clone, Debug)]
 pub struct TogetherJob {
-    /// Its name among them.
+    /// Its unique name.
     pub name: String,
-    /// What it does.
+    /// Its load.
     pub load: Arc<dyn Load>,
-    /// It starts so long after the run.
+    /// Delay of its start after the run's start.
     pub start_delay: Duration,
-    /// Its end is that of the run.
+    /// The run ends when this job ends.
     pub ends_run: bool,
 }
 
-/// Jobs with their workloads, as text.
+/// Jobs with their workloads, as read from text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TogetherSettings {
     /// The run ends when the first job has ended, instead of the last.
     #[serde(default)]
     pub exit_all: bool,
-    /// What runs at once.
+    /// The jobs to run at once.
     pub jobs: Vec<JobSettings>,
 }
 
-/// A job as text.
+/// A job, as read from text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Its name among the others.
+    /// Its unique name.
     pub name: String,
-    /// It starts so long after the run.
+    /// Delay of its start after the run's start.
     #[serde(default)]
     pub start_delay: Span,
-    /// Its end is that of the run.
+    /// The run ends when this job ends.
     #[serde(default)]
     pub ends_run: bool,
-    /// What it does.
+    /// Its workload.
     pub workload: Workload,
 }
 
 impl TogetherSettings {
-    /// The load that it describes.
+    /// Creates the described load.
     ///
     /// # Errors
-    /// A workload makes no sense, or not among others.
+    /// A workload is invalid, or can't run together with others.
     pub fn load(self, context: &LoadContext) -> Result<TogetherLoad, WorkloadError> {
         let mut jobs = Vec::new();
         for JobSettings {
@@ -120,7 +120,7 @@ impl TogetherSettings {
     }
 }
 
-/// The load of a workload: a replay if it has a trace.
+/// Returns the load of a workload: a replay if it has a trace.
 pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     match workload.trace.is_some() {
         true => Arc::new(ReplayLoad::new(workload, &context.targets).sharing(&context.inputs)),
@@ -128,38 +128,38 @@ pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     }
 }
 
-/// What one job of a run is asked for, the others being asked for the same: requests of its own, and its own place
-/// among runs, behind that of all together.
+/// Derives a job's order from that of the whole run: the job makes different requests from the others, and has its own
+/// place among the runs, after the one of all jobs together.
 pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
     let number = index as u64 + 1;
     RunOrder {
-        // A worker's requests follow from the seed and the worker's number, which jobs count from 0 each.
+        // A worker's requests depend on the seed and the worker's number, and each job numbers its workers from 0.
         seed: order.seed.wrapping_add(number << 32),
         run: order.run.wrapping_add(number << 32),
         order: order.order.map(|order| order + number as u32),
-        // Each job says so itself.
+        // Each job states its own.
         ring: None,
         ..order.clone()
     }
 }
 
 impl TogetherLoad {
-    /// Of these jobs. With `exit_all` the run ends when the first one has ended, instead of the last.
+    /// Creates a load from these jobs. With `exit_all` the run ends when the first job ends, instead of the last.
     ///
     /// # Errors
-    /// One of them cannot run among others.
+    /// A job can't run together with others.
     pub fn new(mut jobs: Vec<TogetherJob>, exit_all: bool) -> Result<TogetherLoad, WorkloadError> {
         check::check(&jobs)?;
         jobs.iter_mut().for_each(|job| job.ends_run |= exit_all);
         Ok(TogetherLoad { jobs })
     }
 
-    /// Its jobs, in their order.
+    /// Returns its jobs, in order.
     pub fn jobs(&self) -> &[TogetherJob] {
         &self.jobs
     }
 
-    /// When the first job begins to be measured, since the start of the run.
+    /// Returns the time from the start of the run until measuring begins for the first job.
     fn measured_from(&self) -> Duration {
         self.jobs
             .iter()
@@ -189,7 +189,7 @@ impl TogetherLoad {
             });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
-            // Those of other hosts take longer to hear of their start.
+            // Jobs on other hosts need longer notice of their start.
             all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob {
@@ -204,12 +204,12 @@ impl TogetherLoad {
 }
 
 impl TogetherJob {
-    /// When it begins to be measured, since the start of the run.
+    /// Returns the time from the start of the run until its measuring begins.
     fn measured_from(&self) -> Duration {
         self.start_delay + self.load.info().ramp_up
     }
 
-    /// How many intervals after `first` it begins to be measured.
+    /// Returns the number of intervals after `first` at which its measuring begins.
     fn intervals_after(&self, first: Duration) -> u64 {
         let interval = self.load.info().interval;
         if interval.is_zero() {
@@ -245,7 +245,7 @@ impl Load for TogetherLoad {
             kinds,
             workers: infos().map(|info| info.workers).sum(),
             queue_depth: infos().map(|info| info.queue_depth).max().unwrap_or(1),
-            // One closed loop among them makes as many as it can.
+            // A closed loop has no fixed rate, so the jobs together have none either.
             pace: rate
                 .sum::<Option<f64>>()
                 .map_or(Pace::Closed, |rate| Pace::Open { rate }),
@@ -296,7 +296,7 @@ impl Load for TogetherLoad {
                 }
             }
         }
-        // What a load has to say of itself may be known only when it is open: the time of a trace.
+        // Some properties of a load, such as a trace's duration, are only known once it is open.
         check::check(&self.jobs)?;
         Ok(notes)
     }
@@ -312,8 +312,8 @@ impl Load for TogetherLoad {
         match self.prepare_each(on, order, &inbox, stop, &mut running) {
             Ok(prepared) => Ok((prepared, Box::new(RunningJobs(running)))),
             Err(error) => {
-                // Workers of earlier jobs may wait for room in the inbox, which the caller drops after this: whoever
-                // waits for their end must not be the caller.
+                // Workers of earlier jobs may wait for room in the inbox, which the caller drops after this call, so
+                // the caller must not wait for them to end.
                 std::thread::spawn(move || drop(running));
                 Err(error)
             }
@@ -321,14 +321,14 @@ impl Load for TogetherLoad {
     }
 
     fn close(&self) -> Result<(), LoadError> {
-        // All are closed, whichever fails.
+        // Close all of them even if one fails.
         let closed: Vec<Result<(), LoadError>> =
             self.jobs.iter().map(|job| job.load.close()).collect();
         closed.into_iter().collect()
     }
 }
 
-/// A job of a run that was made ready.
+/// A prepared job of a run.
 struct StartedJob {
     load: Box<dyn RunningLoad>,
     start_delay: Duration,

@@ -1,4 +1,4 @@
-//! Jobs at once: what each did, what all did, when each ran.
+//! Jobs that run at once: the figures of each, the figures of all, and when each ran.
 
 use super::*;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use crate::decisions::{Ran, run};
 use crate::load_kind;
 use crate::record::Recorder;
 
-/// Everything a recorder is told: of all, and by job.
+/// Keeps everything a recorder receives, for all jobs together and per job.
 #[derive(Default)]
 struct Told {
     all: Vec<Interval>,
@@ -56,7 +56,7 @@ fn slow() -> LoadTarget {
     LoadTarget::of(open_url("memory:1MiB?delay=const:1ms").unwrap())
 }
 
-/// Each job makes its own requests on its own device, and the figures of all are those of the jobs together.
+/// Each job makes its own requests on its own device, and the total figures are the sum of the jobs'.
 #[test]
 fn each_job_and_all_of_them_add_up() {
     let on = LoadTarget {
@@ -120,8 +120,8 @@ workload = { read = 0, blocks = [{ size = \"8k\" }], region = { start = \"1m\" }
     );
 }
 
-/// A job that starts later has nothing before that, has the numbers of the run's intervals, and does not hold up those of
-/// the others.
+/// A job that starts later has no intervals before its start, uses the run's interval numbers, and does not delay the
+/// others' intervals.
 #[test]
 fn a_delayed_job_starts_late() {
     let text = "
@@ -165,7 +165,7 @@ workload = { read = 0, interval = \"20ms\", record_requests = true, stop = { tim
             !did(OpKind::Write) || at >= Duration::from_millis(100),
             "{at:?}"
         );
-        // What is outstanding at the end of the first job comes a little later.
+        // Requests outstanding at the end of the first job complete a little later.
         assert!(
             !did(OpKind::Read) || at <= Duration::from_millis(200),
             "{at:?}"
@@ -175,7 +175,7 @@ workload = { read = 0, interval = \"20ms\", record_requests = true, stop = { tim
     assert!(done(OpKind::Read) > 0 && done(OpKind::Write) > 0);
 }
 
-/// With `exit_all` the first end is that of all, and the run is complete.
+/// With `exit_all`, the first job to end ends the run, and the run is complete.
 #[test]
 fn the_first_end_is_that_of_all() {
     let text = "
@@ -202,7 +202,7 @@ workload = { stop = { time = \"1h\" } }";
     assert!(ran.outcome.end.since(ran.outcome.start) < Duration::from_secs(60));
 }
 
-/// Jobs that end the run do, whichever of them is first; another's end does not.
+/// Jobs with `ends_run` end the run, whichever ends first; other jobs don't.
 #[test]
 fn some_jobs_end_the_run() {
     let text = "
@@ -230,7 +230,7 @@ workload = { stop = { time = \"1h\" } }";
     assert!(!load.info().open_ended && load.info().time_min == Duration::ZERO);
 }
 
-/// One that cannot be made ready fails the run, without waiting for those that can.
+/// A job that can't be prepared fails the run, without waiting for those that can.
 #[test]
 fn a_job_that_cannot_be_fails_all() {
     let text = "
@@ -257,7 +257,7 @@ workload = { region = { start = \"1g\" }, stop = { requests = 1 } }";
     );
 }
 
-/// What it is made of is in its words and figures.
+/// Its description and figures include all its jobs.
 #[test]
 fn it_tells_of_all_its_jobs() {
     let text = "
@@ -338,7 +338,7 @@ fn what_cannot_run_among_others_is_refused() {
     check(&job(search), "jobs", "many runs");
 }
 
-/// Every command but the end is refused by type.
+/// Every command except stop is refused by type.
 #[test]
 fn jobs_are_not_commanded_together() {
     struct Stopped(Arc<Mutex<u32>>);

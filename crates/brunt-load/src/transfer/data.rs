@@ -1,7 +1,7 @@
-//! What the requests of a transfer carry: made of a pattern, taken from the input, handed to the output and the checksum,
-//! or compared. Measures what each of these costs, because it is no cost of the device.
+//! The data of a transfer's requests: generated from a pattern, taken from the input, passed to the output and the
+//! checksum, or compared. Measures the cost of each, which is not the device's.
 //!
-//! The rule: once data of the range is missing there is no checksum, and nothing behind the hole is put out.
+//! The rule: once data of the range is missing, there is no checksum, and nothing after the gap is output.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -20,21 +20,21 @@ use crate::block::generator::Planned;
 use crate::block::seeded::{Pattern, Wrong};
 use crate::content::{Carried, Content};
 
-/// Where data comes from or goes to.
+/// The source or destination of the data.
 pub enum DataEnd {
     /// Read in order, into a file if there is one.
     Out(InOrder, Option<Box<dyn Write>>),
-    /// Read, and nobody wants it.
+    /// Read and discarded.
     Nowhere,
-    /// Written, made of a pattern.
+    /// Written, generated from a pattern.
     Made(Pattern),
-    /// Written, taken from a file.
+    /// Written, taken from an input.
     Input(Rc<RefCell<Input>>),
-    /// Read and compared with a pattern, in blocks of so many bytes.
+    /// Read and compared with a pattern, in blocks of this many bytes.
     Compared(Pattern, usize),
 }
 
-/// The contents of a transfer's requests.
+/// The data of a transfer's requests.
 pub struct Data {
     way: DataEnd,
     pub hash: Option<Sha256>,
@@ -42,7 +42,7 @@ pub struct Data {
     pub wrong_blocks: u64,
     pub first_wrong: Option<Wrong>,
     expected: Vec<u8>,
-    /// Of the output.
+    /// Error of the output.
     pub failure: Option<io::Error>,
 }
 
@@ -60,7 +60,7 @@ impl Data {
         }
     }
 
-    /// A read came back.
+    /// Processes the data of a completed read.
     fn came(&mut self, request: &Planned, carried: &mut Carried) -> io::Result<()> {
         let Data {
             way,
@@ -98,7 +98,7 @@ impl Data {
         }
     }
 
-    /// All of the output is where it belongs.
+    /// Flushes the output.
     pub fn finish(&mut self) -> io::Result<()> {
         match &mut self.way {
             DataEnd::Out(_, Some(sink)) => sink.flush(),
@@ -127,7 +127,7 @@ impl Content for Data {
         }
     }
 
-    /// Wrong blocks are counted here: the request itself went well.
+    /// Wrong blocks are counted here; their requests still succeed.
     fn completed(
         &mut self,
         request: &Planned,

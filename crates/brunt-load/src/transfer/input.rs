@@ -1,8 +1,7 @@
-//! The input of a transfer: a thread reads it ahead of the requests and sums it up, so that neither a slow pipe nor the
-//! checksum keeps requests from being sent or Ctrl-C from being seen.
+//! The input of a transfer. A thread reads it ahead of the requests and computes its checksum, so that neither a slow
+//! pipe nor the checksum delays requests or the handling of Ctrl-C.
 //!
-//! The rule: the checksum is that of the bytes that the input has for this range, without the padding of the last
-//! block.
+//! The rule: the checksum covers the input's bytes for this range, without the padding of the last block.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
@@ -15,44 +14,44 @@ use sha2::{Digest, Sha256};
 
 use crate::sequence::Next;
 
-/// So much is read ahead, in this many blocks at most and the least.
+/// Amount to read ahead, limited to a minimum and maximum number of blocks.
 const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_BLOCKS: (u64, u64) = (2, 64);
-/// When to ask again for a block that is not there yet.
+/// How soon to ask again for a block that is not available yet.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 
-/// What a transfer needs of the input.
+/// What a transfer needs from the input.
 pub struct Wanted {
-    /// Bytes of the range.
+    /// Length of the range in bytes.
     pub length: u64,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub block: u64,
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
-    /// Of the device: a request is a multiple of it.
+    /// The device's block size; the length of a request is a multiple of it.
     pub block_bytes: usize,
-    /// The checksum is wanted.
+    /// Compute the checksum.
     pub sums: bool,
-    /// Whether there is more behind the range is wanted.
+    /// Check whether the input continues after the range.
     pub looks_behind: bool,
 }
 
-/// What came of the input.
+/// The results of reading the input.
 #[derive(Default)]
 pub struct Consumed {
-    /// The checksum, if it was wanted.
+    /// The checksum, if requested.
     pub hash: Option<Sha256>,
-    /// Time that it took.
+    /// Time spent on the checksum.
     pub checksum: Duration,
-    /// The input goes on behind the range.
+    /// The input continues after the range.
     pub left: bool,
-    /// How long there was room for a request, and no input for it.
+    /// How long requests had to wait for input.
     pub waited: Duration,
-    /// Zeros that fill the last block.
+    /// Zeros that pad the last block.
     pub padded_bytes: u64,
 }
 
-/// A block of the input, padded; `got` bytes are its own.
+/// A padded block of the input; the first `got` bytes are data.
 struct Block {
     bytes: Vec<u8>,
     got: usize,
@@ -60,11 +59,11 @@ struct Block {
 
 /// The requests' side of the input.
 pub struct Input {
-    /// Until all requests are made.
+    /// Open until all requests have been made.
     blocks: Option<Receiver<io::Result<Block>>>,
     used: Sender<Vec<u8>>,
     thread: Option<JoinHandle<io::Result<Consumed>>>,
-    /// For the request that is being made.
+    /// The block for the next request.
     ready: Option<Block>,
     waits_since: Option<Nanos>,
     failure: Option<io::Error>,
@@ -74,7 +73,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads ahead of `wanted`.
+    /// Starts reading ahead.
     pub fn new(input: Box<dyn Read + Send>, wanted: Wanted) -> io::Result<Input> {
         let ahead = (AHEAD_BYTES / wanted.block).clamp(AHEAD_BLOCKS.0, AHEAD_BLOCKS.1);
         let (sender, blocks) = sync_channel(ahead as usize);
@@ -95,12 +94,12 @@ impl Input {
         })
     }
 
-    /// Whether the program is to stop before the input has ended: there would have been more requests.
+    /// Returns true if the program was stopped before the input ended; the input would have had more.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Whether the data of the next request is there, whose length it writes into `len`.
+    /// Returns [`Next::Due`] if the data of the next request is available, and writes its length into `len`.
     pub fn next(&mut self, now: Nanos, len: &mut u64) -> Next {
         assert!(self.ready.is_none(), "each block goes into a request");
         let block = match self
@@ -138,24 +137,23 @@ impl Input {
         }
     }
 
-    /// Puts the block that [`Input::next`] announced into a write.
+    /// Copies the block announced by [`Input::next`] into a write.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         let block = self
             .ready
             .take()
             .expect("a request is made when its data is there");
         bytes.copy_from_slice(&block.bytes);
-        // Nobody takes it back when all was read.
+        // Fails if the reader has finished, which is fine.
         let _ = self.used.send(block.bytes);
     }
 
-    /// What came of it, when all requests are done; less than all if `goes_on` says that the input's end is not waited
-    /// for.
+    /// Returns the results after all requests are done; incomplete if `goes_on` stops the wait for the input's end.
     ///
     /// # Errors
     /// The input could not be read.
     pub fn finish(&mut self, goes_on: &mut dyn FnMut() -> bool) -> io::Result<Consumed> {
-        // Whoever still reads ahead stops with the next block.
+        // If still reading ahead, the thread stops at the next block.
         self.blocks = None;
         if let Some(error) = self.failure.take() {
             return Err(error);
@@ -222,7 +220,7 @@ fn read_ahead(
     Ok(consumed)
 }
 
-/// As much as there is, up to the buffer's length.
+/// Reads until the buffer is full or the input ends.
 fn read_full(input: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut at = 0;
     while at < buf.len() {

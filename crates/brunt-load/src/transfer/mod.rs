@@ -32,66 +32,66 @@ use data::{Data, DataEnd};
 use input::{Input, Wanted};
 use order::{InOrder, Range, RangeRequests};
 
-/// How often the watcher is asked.
+/// How often the watcher is called.
 pub const TICK: Duration = Duration::from_millis(100);
-/// How many queues requests may be ahead of the first whose data is missing, when it is wanted in order.
+/// For in-order delivery, how many queue depths requests may be ahead of the first one with missing data.
 const WINDOW_QUEUES: usize = 4;
 
-/// What happens to the range.
+/// The operation on a range.
 pub enum Work {
-    /// It is read, into a file if there is one.
+    /// Read it, into a file if there is one.
     Read(Option<Box<dyn Write>>),
-    /// It is written with what is made of a pattern.
+    /// Write it with data generated from a pattern.
     Write(Pattern),
-    /// It is written with what this has, as far as that goes.
+    /// Write it with data from this input, until the input ends.
     Copy {
-        /// Read in its own thread.
+        /// The input, read in a separate thread.
         input: Box<dyn Read + Send>,
-        /// Whether more input than the range takes makes the transfer incomplete.
+        /// If true, input beyond the range makes the transfer incomplete.
         whole: bool,
     },
-    /// It is read and compared with a pattern.
+    /// Read it and compare it with a pattern.
     Compare(Pattern),
 }
 
-/// A range, and what happens to it.
+/// A range and the operation on it.
 pub struct RangeTransfer {
-    /// See there.
+    /// The operation.
     pub work: Work,
-    /// Where the range begins, in bytes; a multiple of the device's block.
+    /// Start of the range, in bytes; a multiple of the device's block size.
     pub start: u64,
-    /// Its length in bytes; likewise.
+    /// Length of the range in bytes; also a multiple of the block size.
     pub length: u64,
-    /// Bytes of a request; likewise, and no more than the device takes.
+    /// Size of a request in bytes; also a multiple of the block size, and no more than the device accepts.
     pub block: u64,
-    /// Requests to make; more than the range has begin again at its start.
+    /// Number of requests; beyond the end of the range they continue at its start.
     pub count: u64,
-    /// Blocks in random order that follows from this seed, drawn with replacement.
+    /// Seed for blocks in random order, drawn with replacement; `None`: in sequence.
     pub random: Option<u64>,
-    /// Requests under way at once.
+    /// Maximum outstanding requests.
     pub depth: u32,
     /// Each write is on stable storage when it completes.
     pub force_unit_access: bool,
-    /// The data is summed up, in the order of its addresses.
+    /// Compute a checksum of the data, in address order.
     pub sums: bool,
 }
 
-/// How long requests had to wait for what this program does with their data.
+/// How long requests had to wait for this program's work on their data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DataCost {
-    /// SHA-256.
+    /// Computing SHA-256.
     pub checksum: Duration,
-    /// Making what is written.
+    /// Generating written data.
     pub pattern: Duration,
-    /// Holding what was read against what has to be there.
+    /// Comparing read data with the expected data.
     pub comparison: Duration,
-    /// Reading the file, but for its checksum.
+    /// Reading the file, excluding its checksum.
     pub input: Duration,
     /// Writing the file.
     pub output: Duration,
 }
 
-/// What was slower than the device.
+/// The work that was slower than the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// See [`DataCost`].
@@ -117,88 +117,89 @@ impl DataCost {
         ]
     }
 
-    /// All of it.
+    /// Returns the total.
     pub fn total(&self) -> Duration {
         self.each().into_iter().map(|(_, time)| time).sum()
     }
 
-    /// What took most of it, if all of it took more than half of the time.
+    /// Returns the most expensive part, if the total took more than half of the elapsed time.
     pub fn limit(&self, elapsed: Duration) -> Option<Limit> {
         let (limit, _) = self.each().into_iter().max_by_key(|(_, time)| *time)?;
         (self.total() > elapsed / 2).then_some(limit)
     }
 }
 
-/// What came of it.
+/// The results of a transfer.
 pub struct Moved {
-    /// Requests that were answered, well or not.
+    /// Requests that were answered, successfully or not.
     pub requests: u64,
-    /// Requests that were to be answered: input that ends early makes it fewer.
+    /// Requests that should have been answered; fewer if the input ended early.
     pub count: u64,
-    /// Of requests that went well.
+    /// Bytes of successful requests.
     pub bytes: u64,
-    /// Requests that did not, the flush after writes among them.
+    /// Failed requests, including the flush after writes.
     pub errors: u64,
-    /// The first of them.
+    /// The first error.
     pub first_error: Option<FirstError>,
-    /// From sending to completion, of requests that went well.
+    /// Time from sending to completion, of successful requests.
     pub latency: Histogram,
-    /// Blocks of the device that are not what they should be.
+    /// Blocks of the device with wrong data.
     pub wrong_blocks: u64,
-    /// The first of them by address.
+    /// The first wrong block by address.
     pub first_wrong: Option<Wrong>,
-    /// Zeros that fill the input's last block.
+    /// Zeros that pad the input's last block.
     pub padded_bytes: u64,
-    /// The input goes on behind the range.
+    /// The input continues after the range.
     pub input_left: bool,
-    /// SHA-256 of the data, if it was wanted and all of it was moved; of an input without the padding.
+    /// SHA-256 of the data, if requested and all of it was moved; for an input, without the padding.
     pub checksum: Option<[u8; 32]>,
-    /// What is not the device's time.
+    /// Time that is not the device's.
     pub spent: DataCost,
-    /// From the first request to the last completion, or that of the flush.
+    /// Time from the first request to the last completion, or that of the flush.
     pub elapsed: Duration,
-    /// Of this process, in that time.
+    /// Resource usage of this process in that time.
     pub cost: ResourceUsage,
-    /// Of the ring.
+    /// System calls of the ring.
     pub system_calls: u64,
-    /// Of the device.
+    /// Health of the device.
     pub health: Health,
 }
 
 impl Moved {
-    /// Whether every request was answered, and none is missing.
+    /// Returns true if every request was answered and no input is left.
     pub fn is_complete(&self) -> bool {
         self.requests == self.count && !self.input_left
     }
 }
 
-/// Why nothing can be told.
+/// Why a transfer has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// No ring, or it failed.
+    /// The ring could not be created, or failed.
     #[error("{0}")]
     Ring(io::Error),
-    /// The device cannot be used.
+    /// The device can't be opened.
     #[error("{device}: cannot open: {source}")]
     Open {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
-    /// The input cannot be read.
+    /// The input can't be read.
     #[error("cannot read the input: {0}")]
     Input(io::Error),
-    /// The output cannot be written.
+    /// The output can't be written.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
 }
 
 impl RangeTransfer {
-    /// Makes the requests. `watch` is told every [`TICK`] how many ended, and answers whether to go on.
+    /// Performs the transfer. `watch` is called every [`TICK`] with the number of requests that have ended; it returns
+    /// whether to continue.
     ///
     /// # Errors
-    /// See there. Requests that fail are none: they are told in [`Moved`].
+    /// See [`TransferError`]. Failed requests are not errors here: they are reported in [`Moved`].
     pub fn run(
         self,
         backend: &dyn Backend,
@@ -246,7 +247,7 @@ impl RangeTransfer {
         let system_calls = ring.stats().system_calls - calls;
         data.finish().map_err(TransferError::Output)?;
         let consumed = order.consumed(&mut || (watcher.watch)(watcher.done))?;
-        // The input's thread may have done so while the device was busy: that cost nothing.
+        // The input's thread may have computed it while the device was busy, at no cost.
         let summed = consumed.checksum.min(consumed.waited);
         let figures = &outcome.figures;
         let failed = figures.counts.errors();
@@ -281,7 +282,7 @@ impl RangeTransfer {
         Ok(moved)
     }
 
-    /// How the requests are sent: as deep as can be, for as long as it takes.
+    /// Returns how the requests are sent: with the full depth and without time limits.
     fn rules(&self) -> Workload {
         let depth = u64::from(self.depth).min(self.count).max(1) as u32;
         let reads = matches!(self.work, Work::Read(_) | Work::Compare(_));
@@ -292,7 +293,7 @@ impl RangeTransfer {
             }],
             read: if reads { 1.0 } else { 0.0 },
             queue_depth: depth,
-            // A quarter of the queue at once is worth a system call.
+            // Wait for up to a quarter of the queue per system call.
             reap_batch: (depth / 4).max(1),
             drain: Span(Duration::MAX),
             timeout: Span(Duration::ZERO),
@@ -306,7 +307,7 @@ impl RangeTransfer {
         }
     }
 
-    /// The requests and what they carry.
+    /// Creates the requests and their data.
     fn requests(
         self,
         ring: &Ring,
@@ -323,7 +324,7 @@ impl RangeTransfer {
         let data = match self.work {
             Work::Read(None) if hash.is_none() => Data::new(DataEnd::Nowhere, None),
             Work::Read(sink) => {
-                // What was not read leaves a hole in no file.
+                // Stop at the first error, so that the file has no gap.
                 range.ends_with_an_error = sink.is_some();
                 range.keep_together(WINDOW_QUEUES * self.depth as usize);
                 Data::new(DataEnd::Out(InOrder::new(ring.pool().clone()), sink), hash)
@@ -355,7 +356,7 @@ impl RangeTransfer {
     }
 }
 
-/// Asks whether to go on.
+/// Calls the watcher, and stops the transfer if it says so.
 struct Watcher<'a> {
     watch: &'a mut dyn FnMut(u64) -> bool,
     done: u64,
@@ -371,7 +372,7 @@ impl Recorder for Watcher<'_> {
     }
 }
 
-/// What was written is stable when the transfer ends. Why it may not be.
+/// Makes written data stable at the end of the transfer; returns the error if that failed.
 fn flush(device: &mut dyn Device, ring: &Ring) -> io::Result<Option<FirstError>> {
     if device.outstanding() > 0 {
         return Ok(None); // it does not answer

@@ -1,8 +1,8 @@
-//! The requests of a transfer: a range in address order, block by block, or blocks of it in random order.
-//! Also the buffer in which read data waits for its turn.
+//! The requests of a transfer: a range in address order, block by block, or blocks of it in random order. Also the
+//! buffer in which read data waits for its turn.
 //!
-//! The rule: for in-order delivery, requests stay close together. None is issued while the first one with
-//! missing data is more than a few queue depths behind, so that one late request does not use up all memory.
+//! The rule: for in-order delivery, requests stay close together. None is issued while the first one with missing data
+//! is more than a few queue depths behind, so that one late request does not use up all memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,26 +23,26 @@ use crate::sequence::{Next, Sequence};
 /// Requests of one kind over a range.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// What they do.
+    /// The operation.
     pub op: Op,
-    /// Where the range begins, in bytes.
+    /// Start of the range, in bytes.
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// Bytes of a request; the last one of the range is shorter if that is all there is.
+    /// Size of a request in bytes; the last one of the range may be shorter.
     pub block: u64,
-    /// How many requests; more than the range has begin again at its start.
+    /// Number of requests; beyond the end of the range they continue at its start.
     pub count: u64,
-    /// Blocks in random order, drawn with replacement, instead of one after the other.
+    /// Blocks in random order, drawn with replacement, instead of in sequence.
     pub random: Option<Random>,
-    /// Nothing more is asked for after a request that went wrong.
+    /// No more requests follow one that failed.
     pub ends_with_an_error: bool,
     window: Option<Window>,
     next: u64,
     ended: bool,
 }
 
-/// The requests from the first that has not ended on.
+/// The requests starting with the first that has not ended.
 #[derive(Clone, Debug)]
 struct Window {
     first: u64,
@@ -51,7 +51,7 @@ struct Window {
 }
 
 impl Range {
-    /// The range once, in order.
+    /// Creates a sequence that covers the range once, in order.
     pub fn new(op: Op, start: u64, length: u64, block: u64) -> Range {
         let count = length.div_ceil(block);
         Range {
@@ -68,7 +68,7 @@ impl Range {
         }
     }
 
-    /// Requests stay within so many of the first that has not ended.
+    /// Keeps requests within this distance of the first that has not ended.
     pub fn keep_together(&mut self, window: usize) {
         let ended = VecDeque::with_capacity(window);
         self.window = Some(Window {
@@ -78,12 +78,12 @@ impl Range {
         });
     }
 
-    /// How many requests were made.
+    /// Returns the number of requests made.
     pub fn made(&self) -> u64 {
         self.next
     }
 
-    /// No more requests are made.
+    /// Ends the sequence.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -130,7 +130,7 @@ impl Sequence for Range {
     }
 }
 
-/// The requests of a range; of a write from an input as far as that goes.
+/// The requests of a range; if written from an input, until the input ends.
 pub struct RangeRequests {
     pub range: Range,
     pub input: Option<Rc<RefCell<Input>>>,
@@ -175,10 +175,10 @@ impl Sequence for RangeRequests {
 }
 
 impl RangeRequests {
-    /// What came of the input, if there is one; `goes_on` says whether to wait for its end.
+    /// Returns the results of the input, if there is one; `goes_on` decides whether to keep waiting for its end.
     ///
     /// # Errors
-    /// It could not be read.
+    /// The input could not be read.
     pub fn consumed(
         &mut self,
         goes_on: &mut dyn FnMut() -> bool,
@@ -191,16 +191,16 @@ impl RangeRequests {
     }
 }
 
-/// Hands data that was read on in the order of the requests.
+/// Delivers data that was read in the order of the requests.
 pub struct InOrder {
     pool: BufPool,
     first: u64,
-    /// What came before its turn.
+    /// Data that arrived before its turn.
     early: VecDeque<Option<(Buf, usize)>>,
 }
 
 impl InOrder {
-    /// Nothing yet; buffers in place of those that wait come from `pool`.
+    /// Creates an empty buffer; `pool` supplies replacements for buffers that wait.
     pub fn new(pool: BufPool) -> InOrder {
         InOrder {
             pool,
@@ -209,10 +209,10 @@ impl InOrder {
         }
     }
 
-    /// The data of a request is here: hands on what can be.
+    /// Takes the data of a request and delivers what is now in order.
     ///
     /// # Errors
-    /// The first of `deliver`; what it did not take is lost.
+    /// The first error of `deliver`; the data that it did not take is lost.
     pub fn take(
         &mut self,
         request: &Planned,

@@ -1,4 +1,4 @@
-//! Transfers over a device in memory.
+//! Tests of transfers with a memory device.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ fn run(transfer: RangeTransfer, backend: &dyn Backend) -> Result<Moved, Transfer
     transfer.run(backend, RingConfig::default(), &mut |_| true)
 }
 
-/// A file to look at later.
+/// An output that the test can inspect.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -114,7 +114,7 @@ fn a_watcher_that_has_seen_enough_ends_it() {
     assert!(!moved.is_complete() && moved.checksum.is_none());
 }
 
-/// An input that fails after a while.
+/// An input that fails after a number of bytes.
 struct Torn(usize);
 
 impl Read for Torn {
@@ -147,7 +147,7 @@ fn files_that_fail_are_told() {
     assert!(matches!(full, Err(TransferError::Output(_))));
 }
 
-/// Input that has to wait when the program is to stop: what was written is reported, and it is not all.
+/// The program is stopped while it waits for input: the data written so far is reported as incomplete.
 #[test]
 fn an_interrupt_that_the_input_sees_first() {
     struct Stops(usize);
@@ -176,8 +176,8 @@ fn an_interrupt_that_the_input_sees_first() {
     );
 }
 
-/// What this program does with the data is the limit from half of the time on, and what takes most of it is named; a
-/// device that takes longer is its own.
+/// Data processing in this program is the limit if it took more than half of the time, and its most expensive part is
+/// named; otherwise the device is the limit.
 #[test]
 fn the_limit_is_what_took_most_of_the_time() {
     let cost = |checksum, pattern| DataCost {
@@ -193,7 +193,7 @@ fn the_limit_is_what_took_most_of_the_time() {
     assert_eq!(cost(20, 40).total(), Duration::from_millis(60));
 }
 
-/// Requests' data has its own cost kind, or none.
+/// The cost of data is attributed to the operation performed on it, if any.
 #[test]
 fn the_cost_of_data_is_of_what_was_done_with_it() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();

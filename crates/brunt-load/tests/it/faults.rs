@@ -1,5 +1,4 @@
-//! Measure the measurer: a device that lies has to be found out by the verification of a load, and
-//! one that does not lie must not be suspected.
+//! Tests of verification itself: a load has to detect a device that corrupts data, and must not suspect a good one.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,8 +7,8 @@ use brunt_load::block::workload::{StopCondition, VerifySettings};
 use brunt_load::{NoRecorder, Session, Workload};
 use brunt_result::RequestStatus;
 
-/// Verified random reads and writes on a device: how many reads did not hold what was written, and how
-/// many requests failed.
+/// Runs verified random reads and writes on a device; returns the number of reads with wrong data and the number of
+/// failed requests.
 fn verify(url: &str) -> (u64, u64) {
     let workload = Workload {
         read: 0.5,
@@ -30,7 +29,7 @@ fn verify(url: &str) -> (u64, u64) {
     (wrong, counts.errors() - wrong)
 }
 
-/// Every way of losing or changing data silently is seen.
+/// Every way of losing or changing data silently is detected.
 #[test]
 fn lies_are_found_out() {
     for lie in [
@@ -47,7 +46,7 @@ fn lies_are_found_out() {
     }
 }
 
-/// Errors are errors and lateness is lateness; neither is taken for a lie.
+/// Errors count as errors and delays as delays; neither is mistaken for wrong data.
 #[test]
 fn honest_trouble_is_no_lie() {
     let check = |faults: &str, fails: bool| {
@@ -64,7 +63,7 @@ fn honest_trouble_is_no_lie() {
     check("aborted-command,p=0.2&retry=20", false);
 }
 
-/// An array that loses a member under load, runs degraded and rebuilds meanwhile loses nothing.
+/// An array that loses a member under load, runs degraded and rebuilds meanwhile loses no data.
 #[test]
 fn arrays_keep_their_word() {
     let dies = "?fault=hardware-error,op=write,every=2000,times=1";

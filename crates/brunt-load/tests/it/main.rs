@@ -1,4 +1,4 @@
-//! The integration tests of brunt-load, one module each: they are linked once and run in parallel.
+//! The integration tests of brunt-load, one module each: linked once and run in parallel.
 
 mod faults;
 mod same_requests;

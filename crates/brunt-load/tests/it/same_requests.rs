@@ -1,6 +1,6 @@
-//! Holds the engine to the requests it has always made: for the same seed, the same operations, addresses,
-//! lengths, due times and contents, in the same order. Results of years can be compared only as long as this
-//! holds, so a digest below never changes; a new kind of workload adds a line.
+//! Checks that the engine makes the same requests as in earlier versions: for the same seed, the same operations,
+//! addresses, lengths, due times and contents, in the same order. Results from different years are comparable only as
+//! long as this holds, so a digest below never changes; a new kind of workload adds a line.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ fn hex(digest: impl AsRef<[u8]>) -> String {
         .collect()
 }
 
-/// Keeps each worker's requests, and when the run began.
+/// Keeps each worker's requests and the start of the run.
 #[derive(Default)]
 struct Keep {
     start: Nanos,
@@ -53,7 +53,7 @@ fn run(text: &str, url: &str, seed: u64) -> Keep {
     keep
 }
 
-/// The requests of all workers in the order of their sequences; with their due times if those are the workload's.
+/// Returns a digest of all workers' requests in sequence order, with due times if the workload determines them.
 fn digest(text: &str, seed: u64, timed: bool) -> String {
     let keep = run(
         &format!("{text}\nrecord_requests = true\ninterval = \"0\""),
@@ -100,7 +100,7 @@ fn random_requests_start_at_whole_blocks_unless_align_says_otherwise() {
 #[test]
 fn the_same_seed_makes_the_same_requests() {
     let check = |text: &str, timed: bool, expected: [&str; 2]| {
-        // The digests are of the default before Brunt 0.2, sectors.
+        // The digests were made with the default alignment before Brunt 0.2, sectors.
         let aligned = if text.contains("align") {
             text.to_string()
         } else {
@@ -190,7 +190,7 @@ fn the_same_seed_makes_the_same_requests() {
     );
 }
 
-/// Sums up what reaches the device: also what writes contain.
+/// Computes a digest of everything that reaches the device, including the data of writes.
 struct Watched {
     below: Arc<dyn Backend>,
     seen: Arc<Mutex<Sha256>>,

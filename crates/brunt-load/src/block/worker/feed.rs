@@ -1,4 +1,4 @@
-//! A worker's hand on its sequence: keeps a request that is not due yet, and remembers when asking again makes sense.
+//! A worker's access to its sequence: keeps a request that is not due yet, and remembers when to ask again.
 
 use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
@@ -8,14 +8,14 @@ use crate::sequence::{FOREIGN_POLL_NANOS, Next, Sequence};
 
 pub(super) struct Feed<S> {
     sequence: S,
-    /// Given away by the sequence, and not due yet.
+    /// Handed out by the sequence, but not due yet.
     upcoming: Option<(Planned, Nanos)>,
-    /// Nothing comes before this time, unless a request completes.
+    /// No request is due before this time unless another completes.
     ask_at: Nanos,
-    /// Nothing comes before the completion of this request.
+    /// No request is due before this one completes.
     waits_for: Option<u64>,
     ended: bool,
-    /// The sequence is not asked: it has ended, or what it gave is still here.
+    /// The sequence is not asked, because it has ended or its last request is still here.
     asks_no_more: bool,
 }
 
@@ -31,14 +31,14 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         }
     }
 
-    /// Nothing comes before the start.
+    /// Passes on the start time; nothing is due before it.
     pub(super) fn starts(&mut self, start: Nanos) {
         self.ask_at = start;
         self.sequence.starts(start);
     }
 
-    /// Writes the next request into `place` if it is due by now, and says since when.
-    #[inline(always)] // once a request
+    /// Writes the next request into `place` if it is due by now, and returns its due time.
+    #[inline(always)] // once per request
     pub(super) fn due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         if now < self.ask_at {
             return None;
@@ -55,13 +55,13 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         }
     }
 
-    /// As [`Feed::due`], for callers that do so once a run.
+    /// The same as [`Feed::due`], for callers that use it once per run.
     #[inline(never)]
     pub(super) fn seldom_due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         self.due(now, place)
     }
 
-    /// The request that was not due before, if it is now.
+    /// Returns the kept request if it is due now.
     #[cold]
     fn kept(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         let (planned, at) = self.upcoming?;
@@ -74,7 +74,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         Some(at)
     }
 
-    /// Remembers what was not due.
+    /// Keeps a request that is not due yet, or remembers when to ask again.
     #[cold]
     fn keep(&mut self, next: Next, now: Nanos, place: &Planned) {
         self.ask_at = match next {
@@ -94,40 +94,40 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         };
     }
 
-    /// Takes back what [`Feed::due`] gave: it cannot be used now.
+    /// Takes back a request from [`Feed::due`] that can't be used now.
     pub(super) fn put_back(&mut self, planned: Planned, at: Nanos) {
         assert!(self.upcoming.is_none(), "one request at a time");
         (self.upcoming, self.asks_no_more) = (Some((planned, at)), true);
     }
 
-    /// A request ended.
+    /// Reports a request that ended.
     #[inline]
     pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         self.sequence.completed(index, status, at);
     }
 
-    /// The device took a request.
+    /// Reports a request that the device accepted.
     pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
         self.sequence.sent(request, at);
     }
 
-    /// When the request is due that the sequence gave away and that was not sent yet.
+    /// Returns the due time of the kept request, if there is one.
     #[inline]
     pub(super) fn kept_due(&self) -> Option<Nanos> {
         self.upcoming.as_ref().map(|(_, at)| *at)
     }
 
-    /// The worker waits for its device now, which has all but `unsent` of its requests.
+    /// Reports that the worker waits for its device, which has all but `unsent` of its requests.
     pub(super) fn pause(&mut self, unsent: usize) {
         self.sequence.pause(unsent);
     }
 
-    /// Whether another worker may go on where this one pauses.
+    /// Returns true if another worker may continue while this one pauses.
     pub(super) fn hands_over(&self) -> bool {
         self.sequence.hands_over()
     }
 
-    /// Whether what comes next is not known yet, so that more may be due than this worker was given.
+    /// Returns true if the next request is not known yet, so that more may be due than this worker was given.
     pub(super) fn is_undecided(&self) -> bool {
         !self.asks_no_more && self.sequence.is_undecided()
     }
@@ -140,33 +140,33 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.overdue(at, ages);
     }
 
-    /// What the sequence gave away and this worker kept, because it was not due or could not be used.
+    /// Takes the kept request, which was not due or could not be used.
     pub(super) fn take_kept(&mut self) -> Option<(Planned, Nanos)> {
         let kept = self.upcoming.take()?;
         self.asks_no_more = self.ended;
         Some(kept)
     }
 
-    /// A request that was given is not going to be sent: the run is over before it is due.
+    /// Reports that a request will not be sent, because the run ends before it is due.
     pub(super) fn give_back(&mut self, index: u64, at: Nanos) {
         self.sequence.given_back(index, at);
     }
 
-    /// The worker sends no more, and asks only for what nobody sends, which may have to be read first. Whether others go
-    /// on.
+    /// Reports that the worker sends no more requests and only asks for those that will not be sent, which may have to
+    /// be read first. Returns true if other workers continue.
     pub(super) fn leaves(&mut self, may_wait: bool) -> bool {
         self.ask_again();
         self.sequence.leaves(may_wait)
     }
 
-    /// Some requests ended: it makes sense to ask again.
+    /// Makes the next call ask the sequence again, because requests ended.
     #[inline]
     pub(super) fn ask_again(&mut self) {
         (self.ask_at, self.waits_for) = (Nanos(0), None);
     }
 
-    /// When it makes sense to ask again, if nothing completes before. `own` says whether a request is this worker's and
-    /// has not ended: whoever waits for such a one need not ask before it completes.
+    /// Returns when to ask again if nothing completes before. `own` returns true for an unfinished request of this
+    /// worker; if the sequence waits for one of those, there is no need to ask before it completes.
     #[inline]
     pub(super) fn ask_at(&self, own: impl Fn(u64) -> bool) -> Nanos {
         match self.waits_for {
@@ -175,18 +175,18 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         }
     }
 
-    /// Whether something may come that is due before `end`.
+    /// Returns true if a request due before `end` may still come.
     pub(super) fn may_have_before(&self, end: Nanos) -> bool {
         self.kept_due().map_or(!self.ended, |at| at < end)
     }
 
-    /// Whether nothing comes any more.
+    /// Returns true if no more requests will come.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.upcoming.is_none()
     }
 
-    /// Another rate, of all workers together.
+    /// Changes the rate of all workers together.
     pub(super) fn set_rate(&mut self, rate: f64, now: Nanos) {
         self.sequence.set_rate(rate, now);
         self.ask_at = now;

@@ -2,12 +2,12 @@
 //! (closed loop) or follows the schedule (open loop), takes timestamps, retries, and fills histograms. Time
 //! and waiting come through [`Timeline`], so that a test can simulate an hour in a millisecond.
 //!
-//! The rule: after the start nothing allocates and nothing blocks but [`Timeline::wait`] (and the files of a
-//! [`Content`], such as a verification journal).
+//! The rule: after the start nothing allocates, and only [`Timeline::wait`] blocks (and the files of a [`Content`],
+//! such as a verification journal).
 //!
-//! Cost, measured against the null device at depth 32 with interval histograms: see
-//! `brunt-bench load`. Two clock reads serve a whole batch; a read takes some 600 instructions, of which 140 are the
-//! histograms' and 110 the null device's (`examples/count_requests`).
+//! Cost, measured against the null device at depth 32 with interval histograms: see `brunt-bench load`. Two clock reads
+//! serve a whole batch. A read takes some 600 instructions, of which histograms take 140 and the null device 110
+//! (`examples/count_requests`).
 
 mod feed;
 mod occupancy;
@@ -43,32 +43,32 @@ use slots::Slots;
 use tally::{Tally, Times};
 pub use time::{RingTime, RingUse, Timeline};
 
-/// How long a command may go unseen.
+/// Maximum delay before a command is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One worker, ready to start.
 pub struct Worker<S, C> {
     slots: Slots,
     batch: VecDeque<Request>,
-    /// Slots of the batch, while a sequence watches.
+    /// Slots of the batch, if a sequence watches.
     submitting: Vec<u32>,
     done: Vec<Completion>,
     feed: Feed<S>,
-    /// Due, and overlapping one in flight.
+    /// A due request that overlaps one in flight.
     held: Option<(Planned, Nanos)>,
     content: C,
     rules: Rules,
     retry: RetryRules,
     phase: RunPhase,
     tally: Tally,
-    /// Measuring began since the last time around.
+    /// Measuring began during the current iteration.
     just_began: bool,
     outstanding: u32,
     next_timeout: Nanos,
     changes_seen: u32,
 }
 
-/// What stays the same for a run.
+/// Settings that stay the same during a run.
 struct Rules {
     timeout: Option<Duration>,
     /// In nanoseconds.
@@ -78,11 +78,11 @@ struct Rules {
 }
 
 impl Worker<Synthetic, Blocks> {
-    /// A worker of a described workload for a device of this kind, with buffers from `pool`. `run`
-    /// tells this run's blocks from another's when they are verified.
+    /// Creates a worker of a described workload for a device of this kind, with buffers from `pool`. `run`
+    /// distinguishes this run's blocks from others during verification.
     ///
     /// # Errors
-    /// The workload does not fit the device, or the journal cannot be made.
+    /// The workload does not fit the device, or the journal can't be created.
     pub fn new(
         workload: &Workload,
         info: &DeviceInfo,
@@ -102,8 +102,8 @@ impl Worker<Synthetic, Blocks> {
 }
 
 impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C> {
-    /// A worker for whatever `sequence` says, with these contents. The workload says how requests are sent, retried
-    /// and recorded, and when it is over; its blocks say how long a request may be.
+    /// Creates a worker for the requests of `sequence`, with these contents. The workload determines how requests are
+    /// sent, retried and recorded, and when the run ends; its block sizes limit the length of requests.
     pub fn with(
         sequence: S,
         mut content: C,
@@ -156,12 +156,12 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Runs from `start` until the sequence or the workload's limits end it, or it is told to stop. Always
-    /// ends: what the device does not answer within the workload's `drain` is counted as hanging.
+    /// Runs from `start` until the sequence, the workload's limits or a stop command ends it. Always returns: requests
+    /// that the device doesn't answer within the workload's `drain` are counted as hanging.
     ///
     /// # Errors
-    /// The ring, or the content's files. What was measured until then has gone to the recorder, but for
-    /// the open interval.
+    /// The ring or the content's files failed. Everything measured until then has been passed to the recorder, except
+    /// for the open interval.
     pub fn run(
         mut self,
         device: &mut dyn Device,
@@ -185,7 +185,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             } else if commands.is_stopped() {
                 self.phase.cut_drain_short(now);
             }
-            // What the device could not take yet was not sent yet.
+            // Requests that the device had no room for have not been sent yet.
             for request in &self.batch {
                 self.slots.all[request.tag as usize].sent = now;
             }
@@ -202,7 +202,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.send_now(time.now());
             }
             if std::mem::take(&mut self.just_began) {
-                // What ramp-up cost is nobody's.
+                // Exclude the cost of ramp-up.
                 self.tally.cost_begins(time.used());
             }
             if !self.batch.is_empty() {
@@ -247,7 +247,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.cost_begins(time.used());
     }
 
-    /// Looks for commands and for the end.
+    /// Checks for commands and for the end.
     #[inline]
     fn look_around(&mut self, now: Nanos, commands: &Commands) {
         if commands.changes() != self.changes_seen {
@@ -274,9 +274,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Whether requests are going to be made even though none is outstanding.
+    /// Returns true if requests will be issued even though none is outstanding.
     fn more_to_come(&mut self, now: Nanos) -> bool {
-        // It may have turned out just now that nothing comes: waiting to look around would count as time of the run.
+        // The sequence may have just ended: waiting until the next check would count as time of the run.
         if self.phase.issuing && self.feed.is_over() && self.held.is_none() {
             self.phase.all_is_made(now);
         }
@@ -285,8 +285,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             || self.is_behind(now)
     }
 
-    /// Whether a run that ended by time has requests that were due before its end, or may have: nobody knows before
-    /// the worker whose turn it is has what it takes, or before the reader of a trace is there.
+    /// Returns true if a run that ended by time has, or may have, requests that were due before its end. This is
+    /// unknown until the worker whose turn it is has its request, and until the reader of a trace catches up.
     fn is_behind(&mut self, now: Nanos) -> bool {
         if !self.phase.may_issue() {
             return false;
@@ -299,7 +299,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         at < self.phase.end
     }
 
-    /// Makes requests for free slots, as far as time and limits allow.
+    /// Issues requests for free slots, as far as time and limits allow.
     #[inline]
     fn fill(&mut self, now: Nanos) {
         if (self.held.is_some() && !self.sends_held(now)) || !self.phase.may_issue() {
@@ -317,8 +317,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Whether a request has to wait, because it overlaps one in flight; then it is held.
-    #[inline(never)] // its work is that of verification
+    /// Holds a request back if it overlaps one in flight; returns true if so.
+    #[inline(never)] // part of verification
     fn holds_back(&mut self, index: u32, intended: Nanos) -> bool {
         let planned = self.slots.all[index as usize].planned;
         let overlaps = self.slots.overlaps(&planned);
@@ -328,7 +328,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         overlaps
     }
 
-    /// Sends the request that was held, if it overlaps none any more.
+    /// Sends the held request if it no longer overlaps one in flight.
     #[cold]
     fn sends_held(&mut self, now: Nanos) -> bool {
         let Some(index) = self.slots.free.last().copied() else {
@@ -344,8 +344,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         true
     }
 
-    /// Writes the next request that is due into this slot, and says since when it is. Goes past those that are too late.
-    #[inline(always)] // once a request
+    /// Writes the next due request into this slot and returns its due time. Skips requests that are too late.
+    #[inline(always)] // once per request
     fn next_request(&mut self, index: u32, now: Nanos) -> Option<Nanos> {
         while !self.phase.is_used_up() {
             let planned = &mut self.slots.all[index as usize].planned;
@@ -359,7 +359,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 return Some(at);
             }
             let planned = *planned;
-            // A long stall may make more skips than the log holds at once; they wait their turn.
+            // A long stall may cause more skips than the log can hold; the rest wait until it has room.
             if at >= self.phase.end || self.tally.log_is_full() {
                 self.feed.put_back(planned, at);
                 return None;
@@ -369,7 +369,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         None
     }
 
-    /// A due request that is not going to be sent.
+    /// Skips a due request.
     #[cold]
     fn skip(&mut self, planned: &Planned, due: Nanos) {
         self.feed
@@ -391,7 +391,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.log(planned, times, RequestStatus::Skipped);
     }
 
-    /// Whether a request counts: ramp-up is over by count and by time.
+    /// Returns true if a request counts because ramp-up is over by count and by time.
     #[inline]
     fn is_recorded(&mut self, index: u64, intended: Nanos) -> bool {
         self.phase.measuring || self.ends_ramp_up(index, intended)
@@ -410,7 +410,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// Sends the request in this slot for the first time.
-    #[inline(always)] // once a request
+    #[inline(always)] // once per request
     fn prepare(&mut self, index: u32, intended: Nanos, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         let planned = &slot.planned;
@@ -427,7 +427,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.send(index, now);
     }
 
-    #[inline(always)] // once a request
+    #[inline(always)] // once per request
     fn send(&mut self, index: u32, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         slot.sent = now;
@@ -451,7 +451,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.outstanding += 1;
     }
 
-    /// Hands the batch to the device, and says what it took to a sequence that watches.
+    /// Submits the batch to the device, and reports accepted requests to a sequence that watches.
     #[inline]
     fn submit(&mut self, device: &mut dyn Device) {
         if !S::WATCHES {
@@ -461,7 +461,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.submitting
             .extend(self.batch.iter().map(|request| request.tag as u32));
         device.submit(&mut self.batch);
-        // A device takes from the front.
+        // A device takes requests from the front.
         let taken = self.submitting.len() - self.batch.len();
         for index in &self.submitting[..taken] {
             let slot = &self.slots.all[*index as usize];
@@ -469,13 +469,13 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Lets another worker go on, once what this one was given is on its way.
+    /// Lets another worker continue once this worker's requests have been submitted.
     #[inline]
     fn pause(&mut self, time: &mut impl Timeline) -> io::Result<()> {
         if self.batch.is_empty() && self.feed.hands_over() {
             time.push()?;
         }
-        // One that is never going to be sent need not keep others waiting.
+        // A kept request that will never be sent must not keep others waiting.
         let is_kept = |at| at < self.phase.end && self.phase.may_issue();
         let kept = self.feed.kept_due().is_some_and(is_kept);
         let unsent = if self.phase.is_gone() {
@@ -487,14 +487,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         Ok(())
     }
 
-    /// What was made is sent now: making it took its time, which is none of the device's.
+    /// Sets the send time of the batch to now: generating data took time that is not the device's.
     fn send_now(&mut self, now: Nanos) {
         for request in &self.batch {
             self.slots.all[request.tag as usize].sent = now;
         }
     }
 
-    /// Sends again what failed, when its pause is over.
+    /// Retries failed requests whose pause is over.
     #[cold]
     fn resend(&mut self, now: Nanos) {
         let mut at = 0;
@@ -528,8 +528,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if until <= now { Nanos(0) } else { until }
     }
 
-    /// Whether a run that ended by time may be given more that was due before its end, by a sequence whose requests are
-    /// other workers' as well.
+    /// Returns true if a run that ended by time may still get requests that were due before its end, from a sequence
+    /// that is shared with other workers.
     fn is_late(&self) -> bool {
         S::WATCHES && self.phase.may_issue() && self.feed.may_have_before(self.phase.end)
     }
@@ -573,7 +573,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.end(index, status, None, now);
     }
 
-    /// A failed attempt: made again, or the end of it.
+    /// Retries a failed attempt, or ends its request.
     #[cold]
     fn failed(&mut self, index: u32, error: Option<DeviceError>, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
@@ -603,8 +603,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.end(index, status, Some(error), now);
     }
 
-    /// The end of a request: counts it and frees its slot.
-    #[inline(always)] // once a request
+    /// Ends a request: counts it and frees its slot.
+    #[inline(always)] // once per request
     fn end(&mut self, index: u32, status: RequestStatus, error: Option<DeviceError>, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         let (planned, retries) = (slot.planned, slot.attempts);
@@ -634,8 +634,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Asks the device to give up what is over its time. It still completes, once, in the device's
-    /// own time.
+    /// Asks the device to cancel requests over their time limit. They still complete, once, when the device chooses.
     #[cold]
     fn give_up_late_ones(&mut self, now: Nanos, device: &mut dyn Device) {
         let timeout = self.rules.timeout.expect("a time-out passed");
@@ -664,7 +663,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             batch: &self.batch,
             unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
         };
-        // What is due at the end itself is no part of the run.
+        // A request due exactly at the end is not part of the run.
         let last = Nanos(self.phase.end.min(time.now()).0.saturating_sub(1));
         self.tally.gives_up(&in_flight, last);
         for (index, slot) in self.slots.all.iter().enumerate() {
@@ -698,8 +697,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// What was due before the end and never sent. While others go on, that is theirs to send, until the drain is over
-    /// for them too.
+    /// Skips requests that were due before the end and never sent. While other workers continue, those requests are
+    /// theirs to send, until their drain is over too.
     fn skip_the_rest(&mut self, now: Nanos, recorder: &mut dyn Recorder) {
         if let Some((planned, intended)) = self.held.take()
             && self.is_recorded(planned.index, intended)
@@ -707,14 +706,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.count_skipped(&planned, intended);
         }
         let until = self.phase.end.min(now);
-        // What this worker was given is its own to count.
+        // A request that was given to this worker is its own to count.
         let kept = self.feed.take_kept();
         let is_last = kept
             .is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
-        // Nobody waits for the figures of a run that is broken off.
+        // An interrupted run doesn't wait for complete figures.
         let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
         let others_go_on = self.feed.leaves(may_wait);
-        // Those that lost no device go on after one that did, however long that one waited for its answers.
+        // Workers whose devices work continue after one that lost its device, however long that one waited for answers.
         let leaves_it = self.phase.is_gone() || now < self.phase.drain_until;
         if is_last || (others_go_on && leaves_it) {
             return;
@@ -726,7 +725,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         {}
     }
 
-    /// Counts a request that is not going to be sent, if it was due before `until`. Whether it was.
+    /// Counts a request that will not be sent as skipped if it was due before `until`, otherwise gives it back. Returns
+    /// true if skipped.
     fn skip_or_give_back(
         &mut self,
         planned: &Planned,

@@ -1,15 +1,15 @@
-//! How long requests were with the device in each interval: over the interval's length, the mean number in flight.
-//! A device that stands still answers nothing, and its depth has to show all the same.
+//! Computes how long requests were with the device in each interval: divided by the interval's length, this is the mean
+//! number in flight. A stalled device completes nothing, but must still show its full depth.
 //!
-//! The rule: nothing is added where requests come and go. The service times of those that came back are summed by their
-//! histograms. When an interval is closed, requests still with the device add their age, and the next interval takes that off
-//! again, since it is part of the service time they end with:
+//! The rule: no per-request work. The histograms already sum the service times of completed requests. When an interval
+//! is closed, requests still with the device add their age, and the next interval subtracts it again, since it is part
+//! of their final service time:
 //!
 //! ```text
 //! time at the device = service times + ages at the end - ages at the begin
 //! ```
 //!
-//! Only what is in no service time is added one by one: failed attempts and requests of the ramp-up.
+//! Only attempts that are not part of any service time are added one by one: failed ones, and those of the ramp-up.
 
 use std::collections::VecDeque;
 
@@ -19,20 +19,20 @@ use brunt_result::Figures;
 
 use super::slots::{Slot, Slots};
 
-/// Requests that were handed to the device, and those that it has not taken yet.
+/// Requests handed to the device, including those that it has not accepted yet.
 pub(super) struct InFlight<'a> {
     pub(super) slots: &'a Slots,
     pub(super) batch: &'a VecDeque<Request>,
-    /// Records the ages of requests that are due and have no slot.
+    /// Records the ages of due requests without a slot.
     pub(super) unsent: &'a dyn Fn(Nanos, &mut Histogram),
 }
 
-/// How long requests in flight have been with the device, in nanoseconds, all added up.
+/// Total time that requests in flight have been with the device, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ages {
-    /// Of requests whose service times will be recorded: since they were sent.
+    /// For requests whose service times will be recorded: since they were sent.
     recorded: u64,
-    /// Of others: in the open interval only.
+    /// For other requests: only in the open interval.
     others: u64,
 }
 
@@ -47,7 +47,7 @@ impl Ages {
 }
 
 impl InFlight<'_> {
-    /// For how long each request had waited at a time that was due by then and has no answer, since it was due.
+    /// Records how long each due request without an answer had waited at this time, since it was due.
     pub(super) fn waiting(&self, at: Nanos, waiting: &mut Histogram) {
         let retrying = self.slots.retrying.iter().map(|index| *index as usize);
         let in_flight = (0..self.slots.len()).filter(|index| self.slots.all[*index].in_flight);
@@ -62,7 +62,7 @@ impl InFlight<'_> {
         (self.unsent)(at, waiting);
     }
 
-    /// At the end of an interval that began at `start`.
+    /// Computes the ages at the end of an interval that began at `start`.
     pub(super) fn ages(&self, start: Nanos, at: Nanos) -> Ages {
         let age = |slot: &Slot| {
             let since = if slot.recorded {
@@ -76,7 +76,7 @@ impl InFlight<'_> {
         for slot in self.slots.all.iter().filter(|slot| slot.in_flight) {
             *ages.of(slot) += age(slot);
         }
-        // The device has not taken these; they are sent later.
+        // The device has not accepted these; they will be sent later.
         for request in self.batch {
             let slot = &self.slots.all[request.tag as usize];
             *ages.of(slot) -= age(slot);
@@ -85,20 +85,21 @@ impl InFlight<'_> {
     }
 }
 
-/// Of the open interval.
+/// The state of the open interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Occupancy {
-    /// The ages of recorded requests in flight at its begin.
+    /// The ages of recorded requests in flight when it began.
     before: u64,
-    /// Attempts that are in no service time.
+    /// Attempts that are not part of any service time.
     others: u64,
-    /// What service times have beyond the end of measuring.
+    /// The part of service times after the end of measuring.
     beyond: u64,
 }
 
 impl Occupancy {
-    /// An attempt from `sent` until `now` that is in no service time. What one of a recorded request had at the begin of the
-    /// interval is in `before`; of others only the part in the interval, from `start`, counts. Measuring ends at `end`.
+    /// Adds an attempt from `sent` until `now` that is not part of any service time. For a recorded request, its age at
+    /// the start of the interval is in `before`; for others, only the part since the interval's `start` counts.
+    /// Measuring ends at `end`.
     pub(super) fn attempt(
         &mut self,
         sent: Nanos,
@@ -111,12 +112,12 @@ impl Occupancy {
         self.others += now.min(end).0.saturating_sub(since.0);
     }
 
-    /// A service time from `sent` until `now`, after the end of measuring.
+    /// Adds a service time from `sent` until `now`, after the end of measuring.
     pub(super) fn late(&mut self, sent: Nanos, now: Nanos, end: Nanos) {
         self.beyond += now.0 - sent.max(end).0;
     }
 
-    /// The interval ends: how long requests were with the device in it, in nanoseconds, all added up.
+    /// Closes the interval; returns the total time that requests were with the device in it, in nanoseconds.
     pub(super) fn close(&mut self, figures: &Figures, ages: Ages) -> u64 {
         let served: u128 = figures.ops().map(|(_, op)| op.service.sum_nanos()).sum();
         let there =

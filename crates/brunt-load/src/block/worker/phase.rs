@@ -1,4 +1,4 @@
-//! Phase of a worker's run (ramp-up, measuring or draining) and what remains of its limits. Pure.
+//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and its remaining limits. Pure.
 //!
 //! The rule: measuring begins once, and requests stop once.
 
@@ -9,18 +9,18 @@ use brunt_result::Stopped;
 
 use crate::block::workload::Workload;
 
-/// How long an interrupted run waits for what is outstanding.
+/// Maximum time that an interrupted run waits for outstanding requests.
 const INTERRUPTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Where a run stands.
+/// The state of a run.
 pub(super) struct RunPhase {
     pub(super) start: Nanos,
-    /// Requests are still made.
+    /// Requests are still issued.
     pub(super) issuing: bool,
-    /// Recording began; set with `measure_start`.
+    /// Recording has begun; set together with `measure_start`.
     pub(super) measuring: bool,
     pub(super) measure_start: Nanos,
-    /// Known at the start for a run by time, at the end for others.
+    /// Known at the start for a run with a time limit, otherwise only at the end.
     pub(super) end: Nanos,
     pub(super) drain_until: Nanos,
     pub(super) stopped: Stopped,
@@ -35,7 +35,7 @@ pub(super) struct RunPhase {
 }
 
 impl RunPhase {
-    /// Before the start. Of requests and bytes this worker makes its share.
+    /// The state before the start. `share` returns this worker's share of requests or bytes.
     pub(super) fn new(workload: &Workload, share: impl Fn(u64) -> u64) -> RunPhase {
         let ramp = workload.ramp_up.unwrap_or_default();
         RunPhase {
@@ -56,7 +56,7 @@ impl RunPhase {
         }
     }
 
-    /// The run starts; whether it is known already when measuring begins.
+    /// Starts the run; returns true if the start of measuring is already known.
     pub(super) fn begin(&mut self, start: Nanos) -> bool {
         self.start = start;
         self.measure_start = start.after(self.ramp_time);
@@ -72,8 +72,8 @@ impl RunPhase {
         self.end = self.time.map_or(Nanos::MAX, |time| start.after(time));
     }
 
-    /// Ramp-up is over with this request, by count and by time, if `Some`: then whether that moved the begin of
-    /// measuring.
+    /// Returns `Some` if this request ends the ramp-up by count and by time; the value is true if that moved the start
+    /// of measuring.
     #[cold]
     pub(super) fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> Option<bool> {
         assert!(!self.measuring, "measuring begins once");
@@ -88,26 +88,26 @@ impl RunPhase {
         Some(moves)
     }
 
-    /// A recorded request of so many bytes was made, or skipped.
+    /// Counts a recorded request of this many bytes that was issued or skipped.
     #[inline]
     pub(super) fn use_up(&mut self, bytes: u64) {
         self.requests_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(bytes);
     }
 
-    /// Whether all requests or bytes were made.
+    /// Returns true if the limit of requests or bytes has been reached.
     #[inline]
     pub(super) fn is_used_up(&self) -> bool {
         self.requests_left == 0 || self.bytes_left == 0
     }
 
-    /// Whether requests may still be made: also after the end by time, of those that were due before it.
+    /// Returns true if requests may still be issued, including late ones after the end that were due before it.
     #[inline]
     pub(super) fn may_issue(&self) -> bool {
         (self.issuing || (self.stopped == Stopped::Done && !self.is_gone)) && !self.is_used_up()
     }
 
-    /// The device is lost: nothing more is sent to it, also of what is late after the end.
+    /// Records that the device is lost: nothing more is sent to it, including late requests after the end.
     #[cold]
     pub(super) fn device_is_gone(&mut self, now: Nanos) {
         self.is_gone = true;
@@ -116,32 +116,32 @@ impl RunPhase {
         }
     }
 
-    /// Whether the device is lost.
+    /// Returns true if the device is lost.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// It is over by time.
+    /// Ends the run because its time is over.
     #[cold]
     pub(super) fn time_is_over(&mut self) {
         self.stop_issuing(self.end, Stopped::Done);
     }
 
-    /// All that was to be made was made: it ends with the last completion, however much time was left.
+    /// Ends the run with its last completion, because all requests have been issued, regardless of the time left.
     #[cold]
     pub(super) fn all_is_made(&mut self, now: Nanos) {
         self.end = Nanos::MAX;
         self.stop_issuing(now, Stopped::Done);
     }
 
-    /// It is cut short.
+    /// Cuts the run short.
     #[cold]
     pub(super) fn cut_short(&mut self, now: Nanos, why: Stopped) {
         self.stop_issuing(now, why);
         self.end = self.end.min(now);
     }
 
-    /// It is cut short while it waits for what is outstanding.
+    /// Cuts the run short while it waits for outstanding requests.
     #[cold]
     pub(super) fn cut_drain_short(&mut self, now: Nanos) {
         assert!(!self.issuing, "it drains after requests have stopped");

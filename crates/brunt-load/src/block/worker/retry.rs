@@ -1,4 +1,4 @@
-//! What is done about a failed attempt: made again or given up. Pure.
+//! Decides whether a failed attempt is retried. Pure.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use brunt_block::{DeviceError, RefusalKind};
 
 use crate::block::workload::{Retry, RetryOn};
 
-/// The workload's `retry`.
+/// The workload's `retry` settings.
 pub(super) struct RetryRules {
     count: u32,
     pub(super) delay: Duration,
@@ -22,7 +22,7 @@ impl RetryRules {
         }
     }
 
-    /// Whether a request that was tried again so often already gets another attempt after this.
+    /// Returns true if a request with this many retries gets another attempt after this error.
     pub(super) fn again(&self, attempts: u32, error: &DeviceError) -> bool {
         attempts < self.count
             && *error != DeviceError::Gone
@@ -30,7 +30,7 @@ impl RetryRules {
     }
 }
 
-/// Failures that say "not now".
+/// Returns true for temporary failures.
 fn is_transient(error: &DeviceError) -> bool {
     match error {
         DeviceError::Refused { kind, .. } => matches!(

@@ -21,18 +21,18 @@ pub(super) struct Slot {
     pub(super) carried: Carried,
 }
 
-/// All of a worker's.
+/// All slots of a worker.
 pub(super) struct Slots {
     pub(super) all: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) retrying: Vec<u32>,
-    /// Not used, because the queue is not that deep now.
+    /// Unused because the current queue depth is smaller.
     parked: Vec<u32>,
     depth: usize,
 }
 
 impl Slots {
-    /// One for each buffer.
+    /// Creates one slot per buffer.
     pub(super) fn new(buffers: impl Iterator<Item = Carried>) -> Slots {
         let slot = |carried| Slot {
             planned: Planned::NOTHING,
@@ -56,12 +56,12 @@ impl Slots {
         }
     }
 
-    /// How many there are, parked ones too.
+    /// Returns the number of slots, including parked ones.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Has so many used from now on.
+    /// Sets the number of slots to use from now on.
     pub(super) fn set_depth(&mut self, depth: u32) {
         assert!(
             (1..=self.all.len()).contains(&(depth as usize)),
@@ -70,8 +70,8 @@ impl Slots {
         self.depth = depth as usize;
     }
 
-    /// Parks free slots, or takes parked ones back, until as many are used as asked for; those in flight are parked once
-    /// they are free.
+    /// Parks free slots or reactivates parked ones until the requested number is in use; slots in flight are parked
+    /// once they become free.
     #[inline]
     pub(super) fn settle(&mut self) {
         if self.all.len() - self.parked.len() != self.depth {
@@ -91,7 +91,7 @@ impl Slots {
         }
     }
 
-    /// Whether a request touches one in flight and one of the two changes data.
+    /// Returns true if a request overlaps an unfinished one and one of the two changes data.
     pub(super) fn overlaps(&self, planned: &Planned) -> bool {
         self.all.iter().any(|slot| {
             let other = &slot.planned;
@@ -103,14 +103,14 @@ impl Slots {
         })
     }
 
-    /// Whether the request of this index is here and has not ended.
+    /// Returns true if the request with this index is here and has not ended.
     pub(super) fn hold(&self, index: u64) -> bool {
         self.all
             .iter()
             .any(|slot| slot.planned.index == index && (slot.in_flight || slot.attempts > 0))
     }
 
-    /// When the first of those that wait for their next attempt is made; `until` if that is earlier.
+    /// Returns the time of the earliest pending retry, or `until` if that is earlier.
     #[inline]
     pub(super) fn next_attempt(&self, until: Nanos) -> Nanos {
         self.retrying.iter().fold(until, |until, index| {

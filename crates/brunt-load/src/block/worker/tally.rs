@@ -1,7 +1,7 @@
-//! Results of a worker: the current interval, the total of earlier ones, the cost of measuring, the first
-//! error, and the log of single requests if the workload asks for it.
+//! The results of a worker: the current interval, the total of earlier ones, the cost of measuring, the first error,
+//! and the log of single requests if the workload asks for it.
 //!
-//! The rule: nothing here allocates after the start; memory is taken when the worker is made.
+//! The rule: nothing here allocates after the start; memory is allocated when the worker is created.
 
 use std::time::Duration;
 
@@ -21,38 +21,37 @@ use crate::block::generator::Planned;
 use crate::cost;
 use crate::record::{Recorder, kind_of};
 
-/// Requests in the log before the recorder gets them.
+/// Capacity of the log before it is passed to the recorder.
 const LOG_REQUESTS: usize = 4096;
-/// A request in the log waits no longer than this for the recorder, however few there are: a run that is killed loses
-/// those in the log.
+/// Maximum age of a request in the log before it is passed to the recorder: a run that is killed loses its log.
 const LOG_AGE_MAX: Duration = Duration::from_millis(250);
-/// Operations that devices know.
+/// The operations of devices.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
 
 pub(super) struct Tally {
     worker: u32,
-    /// Where the figures of each operation are, by [`Op`].
+    /// Index of each operation's figures, by [`Op`].
     places: [u8; OPS.len()],
     current: Interval,
     total: Figures,
     occupancy: Occupancy,
     cost: Cost,
     first_error: Option<FirstError>,
-    /// Recorded requests that failed, by their cause.
+    /// Recorded requests that failed, by cause.
     causes: Vec<(Op, RequestStatus, DeviceError, u64)>,
-    /// Those with none of these.
+    /// Failed requests beyond the maximum number of distinct causes.
     other_causes: u64,
     last_completed: Nanos,
-    /// When it took up its work, at its start or later: the first request of an open loop may be due long after that.
+    /// When it began its work, at its start or later; the first request of an open loop may be due long after that.
     pub(super) began: Nanos,
     interval: Option<Duration>,
     interval_end: Nanos,
     log: Option<Vec<RequestRecord>>,
-    /// When the log is handed on next if it does not fill up before.
+    /// When the log is next passed on if it doesn't fill up before.
     log_due: Nanos,
 }
 
-/// When a request was made, sent and done, and how often it was sent again.
+/// When a request was due, sent and completed, and its number of retries.
 pub(super) struct Times {
     pub(super) intended: Nanos,
     pub(super) sent: Option<Nanos>,
@@ -61,7 +60,8 @@ pub(super) struct Times {
 }
 
 impl Tally {
-    /// For requests of these kinds, with an interval's length if there are several, and a log of requests if wanted.
+    /// Creates a tally for requests of these kinds, with intervals of this length if there are several, and with a log
+    /// of requests if wanted.
     pub(super) fn new(
         worker: u32,
         kinds: &[OpKind],
@@ -99,7 +99,7 @@ impl Tally {
         }
     }
 
-    /// Measuring begins, or will begin, at this time.
+    /// Sets the time, now or in the future, at which measuring begins.
     pub(super) fn measure_from(&mut self, start: Nanos) {
         self.current.start = start;
         self.occupancy = Occupancy::default();
@@ -109,12 +109,12 @@ impl Tally {
             .map_or(Nanos::MAX, |length| start.after(length));
     }
 
-    /// What it cost until now is nobody's.
+    /// Begins counting cost now, excluding what was used so far.
     pub(super) fn cost_begins(&mut self, used: RingUse) {
         self.cost = cost::of_this_thread(used);
     }
 
-    /// When the open interval is over; never for the last one of a run that ends at `end`.
+    /// Returns the end of the open interval; `Nanos::MAX` for the last one of a run that ends at `end`.
     #[inline]
     pub(super) fn interval_end(&self, end: Nanos) -> Nanos {
         if self.interval_end < end {
@@ -124,7 +124,7 @@ impl Tally {
         }
     }
 
-    /// Closes intervals that are over, of a run that ends at `end`.
+    /// Closes the intervals that have ended, in a run that ends at `end`.
     #[inline]
     pub(super) fn roll(
         &mut self,
@@ -134,7 +134,7 @@ impl Tally {
         used: impl Fn() -> RingUse,
         recorder: &mut dyn Recorder,
     ) {
-        // Requests that come after the end belong to the last interval, so that one stays open.
+        // Requests that complete after the end belong to the last interval, so that one stays open.
         while now >= self.interval_end(end) {
             let over = self.interval_end;
             in_flight.waiting(over, &mut self.current.waiting);
@@ -168,7 +168,7 @@ impl Tally {
         self.current.start = end;
     }
 
-    /// The open interval's figures of an operation.
+    /// Returns the open interval's figures of an operation.
     #[inline]
     pub(super) fn op(&mut self, op: Op) -> &mut OpFigures {
         self.current
@@ -176,13 +176,13 @@ impl Tally {
             .at(usize::from(self.places[op as usize]))
     }
 
-    /// A recorded request ended in this way.
+    /// Counts a recorded request that ended with this status.
     #[inline]
     pub(super) fn count(&mut self, status: RequestStatus) {
         self.current.figures.counts.by_status[status as usize] += 1;
     }
 
-    /// A recorded request was answered, of a run that ends at `end`.
+    /// Records the answer to a recorded request, in a run that ends at `end`.
     #[inline]
     pub(super) fn answered(
         &mut self,
@@ -211,7 +211,7 @@ impl Tally {
         }
     }
 
-    /// An attempt ended that is in no service time: it failed, or is of a request that is not recorded.
+    /// Records an attempt that is not part of any service time, because it failed or its request is not recorded.
     #[cold]
     pub(super) fn has_no_service_time(
         &mut self,
@@ -224,8 +224,7 @@ impl Tally {
             .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// The first thing that went wrong is kept: the device's error, or else how its data differs. Errors of recorded requests
-    /// are counted by their cause.
+    /// Keeps the first error: the device's, or else how the data differs. Counts errors of recorded requests by cause.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,
@@ -268,7 +267,7 @@ impl Tally {
         }
     }
 
-    /// The causes in words.
+    /// Describes the causes in text.
     fn causes(&self) -> Vec<ErrorCause> {
         let told = self
             .causes
@@ -291,14 +290,14 @@ impl Tally {
         causes
     }
 
-    /// Whether the log has no room for a request that is skipped.
+    /// Returns true if the log has no room for a skipped request.
     pub(super) fn log_is_full(&self) -> bool {
         self.log
             .as_ref()
             .is_some_and(|log| log.len() >= LOG_REQUESTS)
     }
 
-    /// Puts a recorded request into the log, if there is one.
+    /// Adds a recorded request to the log, if there is one.
     #[inline]
     pub(super) fn log(&mut self, planned: &Planned, times: Times, status: RequestStatus) {
         if let Some(log) = &mut self.log {
@@ -331,7 +330,7 @@ impl Tally {
         }
     }
 
-    /// Hands the log on unless `room` more fit in.
+    /// Passes the log on unless it has room for `room` more requests.
     #[inline]
     pub(super) fn flush_log(&mut self, recorder: &mut dyn Recorder, room: usize) {
         if let Some(log) = &mut self.log
@@ -343,7 +342,7 @@ impl Tally {
         }
     }
 
-    /// Hands the log on if its requests have waited long enough.
+    /// Passes the log on if its requests have waited long enough.
     #[inline]
     pub(super) fn flush_old_log(&mut self, recorder: &mut dyn Recorder, now: Nanos) {
         if self.log.is_some() && now >= self.log_due {
@@ -352,13 +351,12 @@ impl Tally {
         }
     }
 
-    /// Notes for how long requests have waited that this worker is going to count as hanging or skipped, of a run that ends
-    /// at `end`.
+    /// Records how long requests have waited that will count as hanging or skipped, in a run that ends at `end`.
     pub(super) fn gives_up(&mut self, in_flight: &InFlight<'_>, end: Nanos) {
         in_flight.waiting(end, &mut self.current.waiting);
     }
 
-    /// All of it.
+    /// Returns the outcome.
     pub(super) fn finish(
         mut self,
         phase: &RunPhase,

@@ -1,4 +1,4 @@
-//! The loop against simulated devices on a manual clock.
+//! Tests of the loop against simulated devices on a manual clock.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,16 @@ use crate::sequence::Next;
 use brunt_core::{Clock, Span};
 use brunt_result::{Interval, OpKind};
 
-/// A device with one answer after a fixed time, on a clock that only the test moves.
+/// A device that answers after a fixed time, on a clock that only the test moves.
 struct Simulated {
     info: DeviceInfo,
     clock: Clock,
     depth: usize,
     service: Duration,
-    /// Nothing is answered in this stretch.
+    /// No request is answered in this period.
     stall: (Nanos, Nanos),
     in_flight: Vec<(Nanos, Request)>,
-    /// Answers to the first attempts, in order of submission.
+    /// Results of the first attempts, in order of submission.
     failures: VecDeque<DeviceError>,
     never_answers: bool,
     cancelled: Vec<u64>,
@@ -117,7 +117,7 @@ impl Device for Simulated {
     }
 }
 
-/// Waiting moves the clock to the time waited for.
+/// Waiting moves the clock to the end of the wait.
 struct SimulatedTime {
     clock: Clock,
     waits: u64,
@@ -186,7 +186,7 @@ fn open(rate: f64) -> Arrival {
     }
 }
 
-/// a closed loop keeps its depth outstanding, and its rate is depth over service time.
+/// A closed loop keeps its depth outstanding, and its rate is depth divided by service time.
 #[test]
 fn closed_loop_keeps_its_depth() {
     let mut device = Simulated::new(&Clock::manual(), 8, 100 * US);
@@ -196,15 +196,14 @@ fn closed_loop_keeps_its_depth() {
         ..Workload::default()
     };
     let outcome = run(&workload, &mut device);
-    // The eight that were due at the very end count in time.
+    // The eight requests due at the very end still count as in time.
     assert_eq!(outcome.figures.completed_in_time(), 80_000);
     assert_eq!(outcome.requests_per_second, 80_000.0);
     assert_eq!(outcome.figures.service().max(), Some(Nanos(100_000)));
     assert_eq!(outcome.figures.response().min(), Some(Nanos(100_000)));
 }
 
-/// a stall of one second shows in an open loop's latencies as what callers would have
-/// felt, and hides in a closed loop's.
+/// An open loop's latencies show a stall of one second as callers would have experienced it; a closed loop's hide it.
 #[test]
 fn stall_shows_in_the_open_loop_only() {
     let stalled = |arrival| {
@@ -221,7 +220,7 @@ fn stall_shows_in_the_open_loop_only() {
     };
     let opened = stalled(open(1000.0));
     assert_eq!(opened.figures.completed(), 10_000);
-    // A tenth of all came during the stall, and waited half of it on average.
+    // A tenth of all requests arrived during the stall, and waited half of it on average.
     let p95 = opened.figures.response().percentile(95.0).unwrap();
     assert!((p95.0 as f64 - 500e6).abs() < 5e6, "{p95:?}");
     assert!(opened.figures.service().percentile(99.0).unwrap() < Nanos(101_000));
@@ -229,7 +228,7 @@ fn stall_shows_in_the_open_loop_only() {
     assert!(closed.figures.response().percentile(99.9).unwrap() < Nanos(101_000));
 }
 
-/// When a worker began is when it could, not when the schedule of its open loop has its first request, or nothing at all.
+/// A worker's recorded start is the actual one, even if the first request of its open loop is later or missing.
 #[test]
 fn a_worker_begins_at_its_start() {
     let began = |arrival, seconds| {
@@ -261,8 +260,8 @@ fn a_worker_begins_at_its_start() {
     assert_eq!(began(Arrival::Closed {}, MS), (start, 1));
 }
 
-/// open-loop requests go out at their times, and those that are too late are skipped,
-/// counted, and do not shift the sequence.
+/// Open-loop requests are sent at their due times. Those that are too late are skipped and counted, and do not shift
+/// the sequence.
 #[test]
 fn late_requests_are_skipped_and_counted() {
     let mut device = Simulated::new(&Clock::manual(), 1, 10 * MS);
@@ -298,7 +297,7 @@ fn late_requests_are_skipped_and_counted() {
         planned.offset
     };
     let offsets: Vec<u64> = (0..1000).map(offset).collect();
-    // Sent at 0, 10 and 20 ms; at 10 ms the ones due since 5 ms are still in time.
+    // Sent at 0, 10 and 20 ms; at 10 ms, requests due since 5 ms are still in time.
     assert_eq!(
         device.seen[..3]
             .iter()
@@ -308,8 +307,8 @@ fn late_requests_are_skipped_and_counted() {
     );
 }
 
-/// a failed request is made again as the paper does, its latency includes all attempts, and
-/// the service time is the last attempt's alone.
+/// A failed request is retried as in the paper. Its latency includes all attempts; the service time is that of the last
+/// attempt only.
 #[test]
 fn retries_are_part_of_the_latency() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
@@ -353,7 +352,7 @@ fn retries_are_part_of_the_latency() {
     assert_eq!(error.text, DeviceError::Os(libc::EIO).to_string());
 }
 
-/// a request over its time is cancelled and counted, and the run goes on.
+/// A request over its time limit is cancelled and counted, and the run continues.
 #[test]
 fn late_requests_time_out() {
     let mut device = Simulated::new(&Clock::manual(), 1, Duration::from_secs(100));
@@ -373,7 +372,7 @@ fn late_requests_time_out() {
     );
 }
 
-/// a device that never answers does not keep the run, and what hangs is counted.
+/// A device that never answers does not block the run, and hanging requests are counted.
 #[test]
 fn hanging_requests_are_counted() {
     let mut device = Simulated::new(&Clock::manual(), 4, MS);
@@ -391,7 +390,7 @@ fn hanging_requests_are_counted() {
         "{:?}",
         device.clock.now()
     );
-    // In an open loop, what was due and never sent is skipped.
+    // In an open loop, requests that were due and never sent are skipped.
     let clock = Clock::manual();
     let mut device = Simulated {
         never_answers: true,
@@ -411,7 +410,7 @@ fn hanging_requests_are_counted() {
     );
 }
 
-/// ramp-up by count and by time is not recorded, nor timed.
+/// Ramp-up, by count or by time, is neither recorded nor timed.
 #[test]
 fn ramp_up_is_not_recorded() {
     let check = |ramp: RampUp, first: u64| {
@@ -452,7 +451,7 @@ fn ramp_up_is_not_recorded() {
     );
 }
 
-/// bursts have their length, and their pause begins with the last completion.
+/// Bursts have the configured length, and their pause begins with the last completion.
 #[test]
 fn bursts_pause() {
     let mut device = Simulated::new(&Clock::manual(), 2, MS);
@@ -483,7 +482,7 @@ impl Recorder for Keep {
     }
 }
 
-/// intervals cover the run without gaps, stalls give empty ones, and they add up.
+/// Intervals cover the run without gaps, are empty during a stall, and add up to the total.
 #[test]
 fn intervals_cover_the_run() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
@@ -511,7 +510,7 @@ fn intervals_cover_the_run() {
         (kept.0[0].start, kept.0[5].end),
         (outcome.start, outcome.end)
     );
-    // There was one in flight all the time, also while nothing came back.
+    // One request was in flight all the time, even while nothing completed.
     assert_eq!(
         kept.0.iter().map(Interval::in_flight).collect::<Vec<_>>(),
         [1.0; 6]
@@ -519,7 +518,7 @@ fn intervals_cover_the_run() {
     assert_eq!(outcome.figures.in_flight_nanos, 5_500_000_000);
 }
 
-/// How many requests wait at the end of each interval, and for how long on average and at most, in milliseconds.
+/// Returns the number of waiting requests at the end of each interval, and their mean and maximum age in milliseconds.
 fn waiting(workload: &Workload, device: &mut Simulated) -> Vec<(u64, f64, f64)> {
     let mut kept = Keep(Vec::new());
     run_with(workload, device, &mut kept);
@@ -532,8 +531,8 @@ fn waiting(workload: &Workload, device: &mut Simulated) -> Vec<(u64, f64, f64)> 
     kept.0.iter().map(of).collect()
 }
 
-/// What is due and has no answer is there at the end of each interval, by its age: requests that a device holds, and in an
-/// open loop those that no slot was free for. Once it is answered it waits no more.
+/// The end of each interval records the ages of all due requests without an answer: those that a device holds and, in
+/// an open loop, those without a free slot. Answered requests no longer wait.
 #[test]
 fn what_waits_is_counted_while_it_waits() {
     let stalled = |depth| Simulated {
@@ -545,13 +544,13 @@ fn what_waits_is_counted_while_it_waits() {
         stop: for_time(Duration::from_secs(6)),
         ..Workload::default()
     };
-    // Sent a service time before the stall began.
+    // Sent one service time before the stall began.
     let counts = waiting(&closed, &mut stalled(4));
     let of_stall = [(4, 501.0, 501.0), (4, 1501.0, 1501.0)];
     assert_eq!(counts[2..4], of_stall, "{counts:?}");
     let others = || counts[..2].iter().chain(&counts[4..]);
     assert!(others().all(|(_, _, oldest)| *oldest <= 1.0), "{counts:?}");
-    // What the device has not taken waits as well.
+    // Requests that the device has not accepted also wait.
     assert_eq!(waiting(&closed, &mut stalled(2))[3].0, 4);
     let open = Workload {
         arrival: open(100.0),
@@ -560,7 +559,7 @@ fn what_waits_is_counted_while_it_waits() {
     // Due every 10 ms from 2.5 s on, both ends included.
     let of_stall = [(51, 250.0, 500.0), (151, 750.0, 1500.0)];
     assert_eq!(waiting(&open, &mut stalled(4))[2..4], of_stall);
-    // Nothing ever comes back: at the end of the run too.
+    // Without any answers, requests also wait at the end of the run.
     let mut silent = Simulated {
         never_answers: true,
         ..stalled(4)
@@ -570,7 +569,7 @@ fn what_waits_is_counted_while_it_waits() {
     assert_eq!(counts[5], (600, 3005.0, 6000.0));
 }
 
-/// The mean number in flight in each second of a run, and in all of it.
+/// Returns the mean number of requests in flight in each second of a run, and over the whole run.
 fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
     let mut kept = Keep(Vec::new());
     let outcome = run_with(workload, device, &mut kept);
@@ -579,7 +578,7 @@ fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
     (kept.0.iter().map(Interval::in_flight).collect(), all)
 }
 
-/// What is in flight counts where it is, however it ends and whenever: a device that stands still shows its depth.
+/// Requests count as in flight while they are, however and whenever they end: a stalled device shows its full depth.
 #[test]
 fn what_is_in_flight_shows_before_it_comes_back() {
     let seconds = Duration::from_secs;
@@ -590,20 +589,20 @@ fn what_is_in_flight_shows_before_it_comes_back() {
         ..Workload::default()
     };
     let always_four = (vec![4.0; 3], 4.0);
-    // Nothing ever comes back, or after the end.
+    // Requests that never complete, or only after the end.
     let mut silent = Simulated {
         never_answers: true,
         ..device(4, MS)
     };
     assert_eq!(in_flight(&four, &mut silent), always_four);
     assert_eq!(in_flight(&four, &mut device(4, 1900 * MS)), always_four);
-    // What the device has not taken is not in flight.
+    // Requests that the device has not accepted are not in flight.
     let deep = Workload {
         queue_depth: 16,
         ..four.clone()
     };
     assert_eq!(in_flight(&deep, &mut device(4, 700 * MS)), always_four);
-    // What was sent in the ramp-up.
+    // Requests sent during ramp-up.
     let ramp_up = Some(RampUp {
         requests: 0,
         time: Span(500 * MS),
@@ -618,7 +617,7 @@ fn what_is_in_flight_shows_before_it_comes_back() {
         ),
         always_four
     );
-    // Attempts that are given up, and sent again at once.
+    // Attempts that time out and are retried immediately.
     let retry = Retry {
         count: 1000,
         delay: Span::default(),
@@ -634,12 +633,12 @@ fn what_is_in_flight_shows_before_it_comes_back() {
         in_flight(&given_up, &mut device(4, seconds(100))),
         always_four
     );
-    // Given up for good.
+    // Requests that time out without a retry.
     assert_eq!(
         in_flight(&Workload { timeout, ..four }, &mut device(4, seconds(100))),
         always_four
     );
-    // Between two attempts a request is nowhere: 300 ms of each 500.
+    // A request is not in flight between two attempts: 300 ms of each 500.
     let retry = Retry {
         delay: Span(200 * MS),
         ..retry
@@ -651,7 +650,7 @@ fn what_is_in_flight_shows_before_it_comes_back() {
     assert_eq!(all, 4.0 * 0.6);
 }
 
-/// the offsets of a run are the generator's, whatever the device's timing.
+/// The offsets of a run follow from the generator alone, regardless of the device's timing.
 #[test]
 fn requests_do_not_depend_on_timing() {
     let offsets = |service, depth| {
@@ -668,7 +667,7 @@ fn requests_do_not_depend_on_timing() {
     assert_eq!(offsets(MS, 1), offsets(3 * US, 32));
 }
 
-/// with verification, requests that overlap a write are never in flight with it.
+/// With verification, requests that overlap a write are never in flight together with it.
 #[test]
 fn overlapping_requests_wait() {
     let mut device = Simulated::new(&Clock::manual(), 16, MS);
@@ -692,19 +691,19 @@ fn overlapping_requests_wait() {
     }
 }
 
-/// A list of requests, each due at its time after the start and, if it says so, not before another has completed. Workers
-/// that have a clone draw from the same list.
+/// A list of requests, each due at its time after the start and, optionally, not before another has completed. Workers
+/// with a clone draw from the same list.
 #[derive(Clone, Default)]
 struct Listed(Arc<Mutex<List>>);
 
 #[derive(Default)]
 struct List {
     start: Nanos,
-    /// Due time and the index that has to complete before.
+    /// Due time and, optionally, the index of the request that has to complete before.
     requests: Vec<(Duration, Option<u64>)>,
     next: usize,
     ended: Vec<u64>,
-    /// Index and due time of what was given away, in this order.
+    /// Index and due time of the requests handed out, in order.
     given: Vec<(u64, Nanos)>,
 }
 
@@ -763,7 +762,7 @@ fn worker_of<S: Sequence<Request = Planned>>(
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
-/// Whoever takes the time from start to return counts nothing that no request needed.
+/// The time until `run` returns includes nothing beyond the last request.
 #[test]
 fn a_run_is_over_with_its_last_answer() {
     let clock = Clock::manual();
@@ -815,7 +814,7 @@ fn what_depends_on_an_answer_waits_for_it() {
         (outcome.figures.completed(), outcome.stopped),
         (6, Stopped::Done)
     );
-    // It ends with the last completion, not an hour after the start.
+    // The run ends with the last completion, not an hour after the start.
     assert_eq!(outcome.end.since(start), 61 * MS);
     assert_eq!(
         outcome.figures.response().max(),
@@ -849,7 +848,7 @@ fn a_request_that_a_device_fails_sets_free_what_waits_for_it() {
     );
 }
 
-/// Three threads draw from one list in which each request waits for another worker's, more often than not.
+/// Three threads draw from one list in which every third request depends on an earlier one, often another worker's.
 #[test]
 fn workers_share_a_sequence() {
     let requests: Vec<(u64, Option<u64>)> = (0..300)
@@ -892,7 +891,7 @@ fn workers_share_a_sequence() {
     assert_eq!(ended, order, "and each ends once");
 }
 
-/// The monotonic clock without a ring.
+/// The monotonic clock, without a ring.
 struct Spinning;
 
 impl Timeline for Spinning {
@@ -992,7 +991,7 @@ fn an_open_loop_obeys_another_rate() {
     };
     assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (10, 1000, 100));
     assert_eq!(outcome.stopped, Stopped::Done);
-    // The same requests in the same order as at one rate.
+    // The same requests in the same order as at a constant rate.
     let mut same = Simulated::new(&Clock::manual(), 64, 100 * US);
     run(
         &Workload {
@@ -1034,7 +1033,7 @@ fn a_closed_loop_obeys_another_depth() {
     );
 }
 
-/// A run that waits for its last answers is ended by a stop as one that still makes requests is: within a second.
+/// A stop ends a run that is draining as it ends one that still issues requests: within a second.
 #[test]
 fn a_stop_cuts_the_drain_short() {
     let mut device = Simulated::new(&Clock::manual(), 4, MS);
@@ -1075,7 +1074,7 @@ fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
     );
 }
 
-/// Takes a millisecond to make a write, half of one to look at a request, and remembers whom it was told of.
+/// Takes a millisecond to generate a write and half a millisecond to check a request, and records its calls.
 struct Slow {
     clock: Clock,
     filled: Vec<u64>,

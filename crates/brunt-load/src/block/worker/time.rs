@@ -1,33 +1,33 @@
-//! Where a worker's time comes from and how it waits: the monotonic clock and a ring, or a test's simulation, which
-//! runs an hour in a millisecond.
+//! A worker's source of time and how it waits: the monotonic clock and a ring, or a test's simulation, which runs an
+//! hour in a millisecond.
 
 use std::io;
 
 use brunt_block::Ring;
 use brunt_core::{Clock, Nanos};
 
-/// Where a worker's time comes from and how it waits.
+/// A worker's source of time and how it waits.
 pub trait Timeline {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Nanos;
-    /// Hands queued requests on and waits until something may have completed, or `until`. For up to
-    /// 50 µs one completion is not enough but `count` are.
+    /// Submits queued requests and waits until something may have completed, or `until`. For up to 50 µs it waits for
+    /// `count` completions; after that, one is enough.
     ///
     /// # Errors
-    /// The ring's.
+    /// The ring failed.
     fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()>;
-    /// Hands queued requests on, and waits for nothing.
+    /// Submits queued requests without waiting.
     ///
     /// # Errors
-    /// The ring's.
+    /// The ring failed.
     fn push(&mut self) -> io::Result<()>;
-    /// System calls made for requests so far.
+    /// Returns the number of system calls made for requests so far.
     fn system_calls(&self) -> u64;
-    /// Processor time of other threads that worked for its requests so far, in nanoseconds.
+    /// Returns the CPU time so far of other threads that work for its requests, in nanoseconds.
     fn workers_cpu_nanos(&self) -> u64 {
         0
     }
-    /// Both.
+    /// Returns both.
     fn used(&self) -> RingUse {
         RingUse {
             system_calls: self.system_calls(),
@@ -36,12 +36,12 @@ pub trait Timeline {
     }
 }
 
-/// What requests cost beside the time of the worker's own thread.
+/// The cost of requests in addition to the worker's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingUse {
-    /// System calls.
+    /// Number of system calls.
     pub system_calls: u64,
-    /// Processor time of other threads: the kernel's, or helpers.
+    /// CPU time of other threads: the kernel's or helpers.
     pub workers_cpu_nanos: u64,
 }
 

@@ -1,5 +1,5 @@
-//! `depth_search`: a queue depth that is looked for before a point's first run. Part of a workload's description; the
-//! search itself is [`crate::decisions::depth`].
+//! Settings of `depth_search`, which finds a queue depth before a point's first run. Part of a workload's description;
+//! the search itself is [`crate::decisions::depth`].
 
 use std::time::Duration;
 
@@ -39,10 +39,10 @@ impl Default for DepthSearch {
 }
 
 impl DepthSearch {
-    /// Whether it makes sense for this workload.
+    /// Checks whether it is valid for this workload.
     ///
     /// # Errors
-    /// The key that does not, and what would be right.
+    /// The invalid key, and what would be correct.
     pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
         let wrong = |key, what: String| Err(WorkloadError { key, what });
         if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
@@ -79,7 +79,7 @@ impl DepthSearch {
         }
     }
 
-    /// What is to be kept.
+    /// Returns the latency limit to keep, if any.
     pub(in crate::block) fn promise(&self) -> Option<Promise> {
         Some(Promise {
             percentile: self.percentile?,

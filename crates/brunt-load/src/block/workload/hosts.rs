@@ -1,6 +1,6 @@
-//! A workload that runs on other hosts: what it cannot have yet, and how it is sent to them.
+//! Checks which workloads can run on other hosts, and serializes workloads for them.
 //!
-//! The rule: what another host would not do is refused here by its key, before anything is opened.
+//! The rule: settings that another host can't follow are refused here by key, before anything is opened.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use super::{VerifySettings, WORKERS_MAX, Workload};
 use crate::load::{WorkloadError, wrong};
 use crate::replay::settings::ReplayTiming;
 
-/// Whether a load can have these hosts, with so many workers on each.
+/// Checks the hosts of a load with this many workers on each.
 ///
 /// # Errors
-/// One is named twice, or they are too many.
+/// A host is named twice, or there are too many workers.
 pub(crate) fn check_hosts(hosts: &[String], workers: u32) -> Result<(), WorkloadError> {
     let mut each = hosts.iter().enumerate();
     if let Some((_, twice)) = each.find(|(at, host)| hosts[..*at].contains(host)) {
@@ -31,13 +31,13 @@ pub(crate) fn check_hosts(hosts: &[String], workers: u32) -> Result<(), Workload
 }
 
 impl Workload {
-    /// Worker threads on all of its hosts together.
+    /// Returns the number of worker threads on all of its hosts together.
     pub fn workers_of_all(&self) -> u32 {
         self.workers
             .saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Keeps the journals of this run of an experiment apart from those of others.
+    /// Gives the journals of this run of an experiment their own folder.
     pub fn keep_journals_apart(&mut self, order: Option<u32>) {
         if let (
             Some(VerifySettings {
@@ -50,30 +50,30 @@ impl Workload {
         }
     }
 
-    /// As text for [`crate::LOADS`] of the host that runs it.
+    /// Serializes it as text for [`crate::LOADS`] of the host that runs it.
     ///
     /// # Panics
-    /// When its values cannot be written, which what was read from a file always can.
+    /// If its values can't be serialized; values read from a file always can.
     pub fn written(&self) -> String {
         toml::to_string(self).expect("a workload can be written as TOML")
     }
 
-    /// As JSON, for plans.
+    /// Serializes it as JSON, for plans.
     ///
     /// # Panics
-    /// As [`Workload::written`].
+    /// The same as [`Workload::written`].
     pub(crate) fn as_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a workload can be written as JSON")
     }
 
-    /// Takes away the folder of its journals, which is one of this machine: other hosts aren't told of it.
+    /// Removes and returns the folder of its journals, which is on this machine; other hosts don't get it.
     pub(crate) fn take_journals(&mut self) -> Option<PathBuf> {
         self.verify
             .as_mut()
             .and_then(|verify| verify.journal.take())
     }
 
-    /// Whether its hosts can run it.
+    /// Checks whether its hosts can run it.
     pub(super) fn check_other_hosts(&self) -> Result<(), WorkloadError> {
         check_hosts(&self.hosts, self.workers)?;
         if self.hosts.is_empty() {
@@ -85,10 +85,10 @@ impl Workload {
         Ok(())
     }
 
-    /// Whether several hosts can share its replay.
+    /// Checks whether several hosts can share its replay.
     ///
     /// # Errors
-    /// Its order would depend on what other hosts have done.
+    /// The order of requests would depend on the progress of other hosts.
     pub(crate) fn check_shared_replay(&self) -> Result<(), WorkloadError> {
         if self
             .timing
@@ -107,10 +107,10 @@ impl Workload {
         }
     }
 
-    /// Whether it has nothing that goes only where the experiment runs, as it is sent to another host.
+    /// Checks a workload received from a controller for settings that only apply where the experiment runs.
     ///
     /// # Errors
-    /// The first key that does not.
+    /// The first such key.
     pub(crate) fn check_elsewhere(&self) -> Result<(), WorkloadError> {
         match self
             .verify

@@ -1,5 +1,5 @@
-//! `stop.steady`: what a steady state is, and how long one is waited for. Part of a workload's description; the test
-//! itself is [`crate::decisions::steady`].
+//! Settings of `stop.steady`: the criteria of a steady state, and how long to wait for one. Part of a workload's
+//! description; the test itself is [`crate::decisions::steady`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::{INTERVAL_MIN, SteadyFigure, SteadyGoal, SteadyRule, WorkloadError, wrong};
 
-/// Most rounds that are looked at together.
+/// Maximum number of rounds in a window.
 const WINDOW_MAX: u32 = 3600;
 
 /// Rounds of the steady-state test.
@@ -39,10 +39,10 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Whether it makes sense with intervals of this length.
+    /// Checks whether it is valid with intervals of this length.
     ///
     /// # Errors
-    /// The key that does not, and what would be right.
+    /// The invalid key, and what would be correct.
     pub fn check(&self, interval: Duration) -> Result<(), WorkloadError> {
         if interval.is_zero() {
             wrong(
@@ -91,7 +91,7 @@ impl Steady {
         Ok(())
     }
 
-    /// What it asks of a run.
+    /// Returns the steady-state goal of a run.
     pub fn goal(&self) -> SteadyGoal {
         let Steady {
             window,
@@ -122,14 +122,14 @@ impl Steady {
         }
     }
 
-    /// How long a run that is steady at once takes.
+    /// Returns the duration of a run that is steady from the start.
     pub(super) fn shortest(&self) -> Duration {
         self.after
             .0
             .saturating_add(self.round.0.saturating_mul(self.window))
     }
 
-    /// How long a run that never is takes.
+    /// Returns the duration of a run that never becomes steady.
     pub(super) fn longest(&self) -> Duration {
         self.after
             .0

@@ -1,4 +1,4 @@
-//! `sync` of a workload: when its writes complete, by fio's names.
+//! The `sync` setting of a workload: when its writes complete, in fio's terms.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum SyncWrites {
 }
 
 impl SyncWrites {
-    /// Whether each write asks for stable storage.
+    /// Returns true if each write requires stable storage.
     pub fn is_stable(self) -> bool {
         self == SyncWrites::Dsync
     }
@@ -33,7 +33,7 @@ impl Serialize for SyncWrites {
     }
 }
 
-/// Reads the word, and the truth value that the key had before.
+/// Reads the word, or the boolean that the key had in earlier versions.
 struct Word;
 
 impl Visitor<'_> for Word {

@@ -4,7 +4,7 @@ fn read(text: &str) -> Result<Workload, String> {
     toml::from_str::<Workload>(text).map_err(|error| error.to_string())
 }
 
-/// Everything of papers/spek.md, 2.1, can be written down.
+/// All parameters of papers/spek.md, 2.1, can be expressed.
 #[test]
 fn the_papers_parameters() {
     let workload = read(
@@ -35,7 +35,7 @@ fn the_papers_parameters() {
     assert_eq!(read(&written).unwrap(), workload);
 }
 
-/// A key that does not exist is an error, in every table.
+/// Unknown keys are errors in every table.
 #[test]
 fn unknown_keys_are_errors() {
     for text in [
@@ -47,7 +47,7 @@ fn unknown_keys_are_errors() {
     }
 }
 
-/// Nonsense is refused by key.
+/// Invalid values are refused by key.
 #[test]
 fn nonsense_is_refused() {
     let check = |text: &str, key| {

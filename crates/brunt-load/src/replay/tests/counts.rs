@@ -1,4 +1,4 @@
-//! Every request of a trace is sent, or counted by why it is not.
+//! Every request of a trace is sent, or counted by the reason it was not.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,13 +7,13 @@ use brunt_block::{Completion, Device, DeviceError, Op, OpenError, Request, Ring}
 use super::super::feeder::{ReplayRow, RowOrigin};
 use super::*;
 
-/// A trace's reader in the hand of the test: gives the rest of the trace once the worker waits until `at`.
+/// A trace reader controlled by the test: supplies the rest of the trace once the worker waits until `at`.
 struct LateReader<G> {
     clock: Clock,
     give: Option<G>,
     rest: Vec<ReplayRow>,
     at: Nanos,
-    /// In another thread, while the worker goes on.
+    /// Supply it in another thread, while the worker continues.
     meanwhile: bool,
     waits: u64,
 }
@@ -47,7 +47,7 @@ impl<G: Fn(Vec<ReplayRow>) + Send + 'static> Timeline for LateReader<G> {
     }
 }
 
-/// A read of one block at this millisecond.
+/// Returns a read of one block at this millisecond.
 fn row(ms: u64) -> ReplayRow {
     ReplayRow {
         is_foreign: false,
@@ -63,8 +63,8 @@ fn row(ms: u64) -> ReplayRow {
     }
 }
 
-/// 100 requests in 100 ms, of which the reader has ten in time, and five that come much later. The rest is there `late`
-/// milliseconds after the end. What came of it.
+/// Replays 100 requests in 100 ms, of which the reader has ten in time, and five that are due much later. The rest
+/// arrives `late` milliseconds after the end. Returns the outcome, the number of requests sent, and those not sent.
 fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRequests) {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
@@ -117,8 +117,8 @@ fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRe
     (outcome, meter.fates.sent, meter.fates.unsent(105))
 }
 
-/// A reader that is behind at the end is waited for: what it brings in the time for late requests is sent, what it brings
-/// later is counted.
+/// The run waits for a reader that is behind at the end: requests that arrive within the time for late requests are
+/// sent, later ones are counted.
 #[test]
 fn what_is_read_late_is_sent_or_counted() {
     let skipped = |outcome: &Outcome| outcome.figures.counts.of(RequestStatus::Skipped);
@@ -134,7 +134,7 @@ fn what_is_read_late_is_sent_or_counted() {
             ..UnsentRequests::default()
         }
     );
-    // It brings the rest when the time for late requests is over, perhaps before the worker has left.
+    // The rest arrives when the time for late requests is over, perhaps before the worker has left.
     let (outcome, sent, unsent) = read_late(10, "10ms", true);
     assert!((10..12).contains(&sent), "{sent}");
     assert_eq!(
@@ -143,8 +143,8 @@ fn what_is_read_late_is_sent_or_counted() {
     );
 }
 
-/// A worker that leaves a reader which brings no more does not wait for it for ever, and not at all where the run is
-/// broken off: what was not read counts as not due.
+/// A worker that leaves doesn't wait forever for a reader that hangs, and not at all if the run was interrupted:
+/// requests that were not read count as not due.
 #[test]
 fn a_reader_that_hangs_is_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,12 +177,12 @@ fn a_reader_that_hangs_is_left() {
                 false
             )
         );
-        // Until here it might have brought more.
+        // Until here it might have supplied more.
         drop(give);
     }
 }
 
-/// Takes so many requests, and is gone from then on.
+/// Accepts a number of requests, then is gone.
 struct LostDevice {
     inner: SlowDevice,
     left: u32,
@@ -226,10 +226,10 @@ impl Device for LostDevice {
     }
 }
 
-/// Opens such devices, of which the first ones are lost.
+/// Opens such devices; the first ones get lost.
 struct LosingBackend {
     info: DeviceInfo,
-    /// Devices that are lost, and after how many requests each.
+    /// Number of devices that get lost, and the number of requests after which each does.
     losing: u32,
     after: u32,
     opened: AtomicU32,
@@ -251,8 +251,8 @@ impl Backend for LosingBackend {
     }
 }
 
-/// Of several workers one loses its device, before the end or while it sends what is late: the others send all of the rest.
-/// Where all lose theirs, the rest is counted.
+/// If one of several workers loses its device, before the end or while it sends late requests, the others send all of
+/// the rest. If all lose theirs, the rest is counted.
 #[test]
 fn what_another_worker_can_send_is_sent() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ fn what_another_worker_can_send_is_sent() {
     }
 }
 
-/// A request that goes out in pieces counts once, when its last piece does.
+/// A request that is sent in pieces counts once, when its last piece does.
 #[test]
 fn requests_in_pieces_count_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -363,7 +363,7 @@ fn requests_in_pieces_count_once() {
     );
 }
 
-/// As fast as possible for some time: what was not sent by then is not lost, it was not due.
+/// As fast as possible with a time limit: requests not sent by then are not lost, because they were not due.
 #[test]
 fn nothing_is_lost_at_the_end_of_the_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Whether a replay got to the end of its trace, and whether that is the trace of which it was made.
+//! Tests whether a replay reached the end of its trace, and whether the trace is unchanged since the survey.
 
 use super::*;
 
-/// One of two workers is given the last request of the trace, which is due just behind the end of the run, and gives it
-/// back once the other has found no more. Nobody changed the trace.
+/// One of two workers gets the last request of the trace, which is due just after the end of the run, and gives it back
+/// once the other has found no more. This does not count as a changed trace.
 #[test]
 fn a_request_given_back_is_not_missing_from_the_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     first.pause(0);
     let given = place;
     while second.next(late, &mut place) != Next::End {
-        // The reader has yet to say that there is no more.
+        // The reader has not reported the end yet.
         second.pause(0);
         std::thread::yield_now();
     }
@@ -58,7 +58,7 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     );
 }
 
-/// A trace that is written anew between the pass before the start and the run is found out, whatever it has then.
+/// A trace that is rewritten between the survey and the run is detected, whatever its new content.
 #[test]
 fn a_trace_that_changes_after_the_start_is_no_replay() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn a_trace_that_changes_after_the_start_is_no_replay() {
     );
 }
 
-/// What is judged of these turns.
+/// Judges the replay of these turns.
 fn judged(load: &ReplayLoad, turns: Turns) -> ReplayFidelity {
     let mut stream = turns.into_stream();
     let (counts, failure) = stream.finish_feed();
