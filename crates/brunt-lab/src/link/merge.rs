@@ -245,7 +245,7 @@ mod tests {
 
     fn packets() -> Vec<Vec<u8>> {
         let mut whole = train();
-        // CWR is said by the first of a train only, and a packet with it is not merged.
+        // Only the first packet of a train has CWR, and a packet with it is not merged.
         whole[VNET_HEADER_BYTES + 47] &= 0x7f;
         let cut = Train::parse(&whole).unwrap();
         (0..cut.segments)
@@ -257,7 +257,7 @@ mod tests {
             .collect()
     }
 
-    /// The packets of a train become a train that is cut into the very same packets.
+    /// The packets of a train become a train that splits into exactly the same packets.
     #[test]
     fn merging_undoes_cutting() {
         let packets = packets();
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A train that may go on waits for it, but not for long; one that is pushed does not wait.
+    /// A train that can be continued waits, but not for long; a pushed one doesn't wait.
     #[test]
     fn trains_wait_a_little() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
@@ -318,7 +318,7 @@ mod tests {
         );
     }
 
-    /// What is out of order, of another flow, with other options, or was touched stays alone.
+    /// Packets out of order, of another flow, with other options, or modified are not merged.
     #[test]
     fn only_neighbours_are_merged() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<Vec<u8>>), frames: u64| {
