@@ -38,7 +38,7 @@ pub(crate) fn publish<'a>(hosts: impl Iterator<Item = &'a Host> + Clone) -> io::
 fn text<'a>(hosts: impl Iterator<Item = (&'a str, Ipv4Addr)>, before: &str) -> String {
     let usual = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let mut text = String::new();
-    // Names that are invalid in the file, or that every program interprets in its own way, are omitted.
+    // Names that are invalid in the file, and `localhost`, which has a meaning for every program, are omitted.
     for (name, address) in hosts.filter(|(name, _)| name.chars().all(usual) && *name != "localhost")
     {
         text += &format!("{address}\t{name}\n");

@@ -98,7 +98,7 @@ pub(crate) fn enter_on_spawn(
     namespaces: Namespaces,
     cores: rustix::thread::CpuSet,
 ) {
-    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
+    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
     unsafe {
         command.pre_exec(move || {
             namespaces.enter()?;
@@ -110,7 +110,7 @@ pub(crate) fn enter_on_spawn(
 /// Makes the process that `command` will start be killed when the calling
 /// *thread* ends, and unblocks all signals in it.
 pub(crate) fn die_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
+    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
     unsafe {
         command.pre_exec(|| {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;

@@ -38,7 +38,7 @@ const REAL_TIME_PRIORITY: i32 = 1;
 /// Maximum share of a core for real-time threads. With more, the kernel would throttle them (sched_rt_runtime_us, 95%
 /// by default), or, without throttling, they could not be stopped.
 const REAL_TIME_SHARE_MAX: f64 = 0.9;
-/// How long a thread computes before it looks at the clock.
+/// Iterations that a thread computes before it checks the clock.
 const CHUNK: u32 = 2000;
 /// The interval over which the share is kept; a thread sleeps no longer than this.
 const PERIOD: Duration = Duration::from_millis(10);

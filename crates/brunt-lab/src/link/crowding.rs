@@ -1,4 +1,4 @@
-//! Counts how well a rate-limited line is used while the machine has no core to spare: no core is idle and packets
+//! Measures how full a rate-limited line is while the machine has no core to spare: no core is idle and packets
 //! arrive without a pause, or processes wait for cores. A line that isn't full then was limited by the machine: hosts
 //! and emulator share its cores, unlike real machines.
 //!

@@ -80,7 +80,7 @@ struct Lane {
     under_way: Schedule<Frame>,
     /// Frames to deliver by one call.
     due: Vec<Frame>,
-    /// Bytes of the frames under way.
+    /// Bytes of the frames in flight.
     held_bytes: usize,
     held_bytes_max: usize,
     /// When the sending host last had no frames; frames that are read next arrived later.

@@ -146,8 +146,7 @@ impl Merger {
             let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54]
                 .try_into()
                 .expect("long enough");
-            // Fields that differ between segments: IP's length, identification and
-            // checksum; TCP's sequence number, PSH, checksum.
+            // Fields that differ between segments: IP's length, identification and checksum; TCP's sequence number,
             // PSH, checksum.
             for range in [16..20, 24..26, 38..42, 50..52] {
                 header[range].fill(0);

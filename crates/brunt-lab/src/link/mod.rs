@@ -73,7 +73,7 @@ use crate::netlink::{DeviceStats, Netlink};
 pub enum Direction {
     /// From the first host named to the second.
     There = 0,
-    /// Direction from the second host to the first.
+    /// From the second host to the first.
     Back = 1,
 }
 

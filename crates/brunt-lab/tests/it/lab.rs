@@ -667,7 +667,7 @@ fn connections_close_slowly() {
     );
     fault.remove(&clock).unwrap();
     assert_eq!(lab.link("wire").unwrap().report().there.unmeant(), 0);
-    // A link with a hold in the other direction.
+    // The canary: a link that holds FINs in the other direction.
     let mut fault = lab
         .one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'"))
         .unwrap();

@@ -223,7 +223,7 @@ impl Drop for GlusterFile {
     fn drop(&mut self) {
         let (handles, gfapi) = (self.handles, self.gfapi);
         // Every slot holds the file until the library has returned its operation, so none is in progress. If the volume
-        // doesn't respond, only this thread waits.
+        // doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let file = { handles }.file;
             if !file.is_null() {

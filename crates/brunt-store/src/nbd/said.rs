@@ -1,7 +1,7 @@
 //! Maps a server's errors to a [`DeviceError`]: a kind that indicates a remedy, and the protocol's number for users.
 //!
 //! The rule: an error that the protocol's specification doesn't list counts as
-//! NBD_EINVAL, as it demands, and keeps its number.
+//! NBD_EINVAL, as the specification demands, and keeps its number.
 
 use std::fmt;
 

@@ -337,7 +337,7 @@ impl Drop for RbdImage {
     fn drop(&mut self) {
         let (handles, ceph) = (self.handles, self.ceph);
         // Every slot holds the image until the library has returned its operation, so none is in progress. If the
-        // cluster doesn't respond, only this thread waits.
+        // cluster doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let Handles {
                 cluster,

@@ -152,7 +152,7 @@ fn typical(settings: &Settings, share: f64) -> f64 {
     }
 }
 
-/// The jitter, in nanoseconds, of a uniformly distributed delay whose middle 80 % are equally spread.
+/// The jitter, in nanoseconds, of a uniformly distributed delay whose middle 80 % have the same spread.
 fn jitter(settings: &Settings) -> f64 {
     let table = settings
         .distribution

@@ -14,7 +14,7 @@ use brunt_wire::{Malformed, ParseError};
 /// Maximum data of an option: a name and some queries.
 const OPTION_BYTES_MAX: u32 = 4 * STRING_BYTES_MAX as u32;
 /// Maximum options in a handshake, and additional ones per export, since a client that lists exports may ask about
-/// each. A client that sends more never finishes.
+/// each. More than that is treated as endless.
 const OPTIONS_MAX: usize = 1024;
 const OPTIONS_OF_EXPORT_MAX: usize = 16;
 
