@@ -1,5 +1,5 @@
-//! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is a
-//! *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
+//! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is
+//! a *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
 //! (segmentation offload). This module splits it, with complete headers for each packet.
 //!
 //! The rule: the resulting packets are those that the host's own network card would have sent.

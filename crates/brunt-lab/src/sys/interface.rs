@@ -118,7 +118,8 @@ fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
     // SAFETY: the message was filled by recvmsg, and its control buffer lives as long as it.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
-        // SAFETY: the macros keep to the buffer; what is read is of the type that level and kind name (packet(7), socket(7)).
+        // SAFETY: the macros keep to the buffer; each value is read with the type
+        // that level and kind name (packet(7), socket(7)).
         unsafe {
             let data = libc::CMSG_DATA(next);
             match ((*next).cmsg_level, (*next).cmsg_type) {

@@ -183,7 +183,8 @@ impl SlotRing {
     /// The bytes of a frame that was taken and not released.
     pub(crate) fn bytes(&self, frame: SlotFrame) -> &[u8] {
         self.check_taken(frame);
-        // SAFETY: the slot is ours until it is released, which takes the ring whole, and `at` and `bytes` lie within it.
+        // SAFETY: the slot is ours until it is released, which takes the
+        // ring whole, and `at` and `bytes` lie within it.
         unsafe {
             std::slice::from_raw_parts(self.slot(frame.slot).as_ptr().add(frame.at), frame.bytes)
         }
@@ -222,7 +223,8 @@ impl SlotRing {
     }
 
     fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
-        // SAFETY: callers name a slot that the kernel has handed over, and the ring is borrowed for as long as its bytes are.
+        // SAFETY: callers name a slot that the kernel has handed over, and the
+        // ring is borrowed for as long as its bytes are.
         unsafe { std::slice::from_raw_parts_mut(self.slot(slot).as_ptr(), SLOT_BYTES) }
     }
 
@@ -231,7 +233,8 @@ impl SlotRing {
     }
 
     fn status_of(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, aligned; both sides access it as one word, and it lives as long as the ring.
+        // SAFETY: a slot begins with its status, aligned; both sides access it
+        // as one word, and it lives as long as the ring.
         unsafe { AtomicU32::from_ptr(self.slot(slot).cast().as_ptr()) }
     }
 }
