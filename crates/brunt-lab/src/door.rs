@@ -1,8 +1,9 @@
-//! The way into a lab's host for a process outside: the namespaces are handed over a Unix socket as descriptors, and a
-//! command starts in them with its caller's terminal, working folder and signals.
+//! Lets an outside process run a command on a lab host. The host's namespaces are passed as descriptors over a Unix
+//! socket, and the command starts in them with its caller's terminal, working folder and signals.
 //!
-//! Called by `brunt lab exec` and by the lab that it asks. The rule: nothing is found by process number. A descriptor
-//! keeps the namespace that it was opened for; when the lab has ended, nothing starts in its namespaces any more.
+//! Called by `brunt lab exec` and by the lab that answers it. The rule: nothing is looked up by
+//! process number. A descriptor refers to the namespace for which it was opened; after the lab
+//! has ended, nothing can start in its namespaces.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -22,12 +23,12 @@ use crate::host::Host;
 use crate::stage::wait_for;
 use crate::sys;
 
-/// Descriptors of a door: user and process namespace of the lab, mount and network namespace of the host.
+/// Descriptors in a door: the lab's user and process namespaces, the host's mount and network namespaces.
 const DESCRIPTORS: usize = 4;
-/// A longer message is refused.
+/// Longer messages are rejected.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// The namespaces of a host, open.
+/// The open namespaces of a host.
 #[derive(Debug)]
 pub struct Door {
     user: OwnedFd,
@@ -36,22 +37,22 @@ pub struct Door {
     network: OwnedFd,
 }
 
-/// Why a command was not run behind a door.
+/// Why a command could not be run through a door.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
 pub struct DoorError {
     what: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
-    /// Whether the command itself could not be started: it does not exist there, or is no program.
+    /// Whether the command itself could not be started: it doesn't exist on the host, or isn't executable.
     pub is_command: bool,
 }
 
 impl Door {
-    /// The one to a host of the lab that this process holds.
+    /// Opens a door to a host of the lab that this process runs.
     ///
     /// # Errors
-    /// There is no /proc, or no descriptor is left.
+    /// /proc is missing, or the process is out of descriptors.
     pub fn to(host: &Host) -> io::Result<Door> {
         let own =
             |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
@@ -64,13 +65,13 @@ impl Door {
         })
     }
 
-    /// Runs a command behind it, on these cores if any are named, and waits for its end. This process changes its
-    /// namespaces for good, so it has to be one that does nothing else, with a single thread. Signals that other
-    /// processes send to it reach the command; the terminal sends its own. The command is killed if this process is,
-    /// and if the lab ends.
+    /// Runs a command on the host, restricted to `cores` if given, and waits for it to end. This process
+    /// changes its namespaces for good, so it must be single-threaded and do nothing else. Signals that other
+    /// processes send to it are forwarded to the command; terminal signals reach the command directly. The
+    /// command is killed when this process or the lab ends.
     ///
     /// # Errors
-    /// The kernel refuses, the working folder does not exist there, or the command cannot be started.
+    /// The kernel refuses, the working folder doesn't exist on the host, or the command cannot be started.
     pub fn run(
         self,
         cores: Option<&[usize]>,
@@ -98,7 +99,7 @@ impl Door {
             sched_setaffinity(None, &set)
                 .map_err(|error| failed("keep to the host's cores")(error.into()))?;
         }
-        // The last, so that this process may take the terminal back from a command that took it.
+        // SIGTTOU is blocked so that this process can take the terminal back from the command.
         let signals = sys::Signals::block(&[
             libc::SIGINT,
             libc::SIGTERM,
@@ -118,10 +119,10 @@ impl Door {
         wait_for(&mut child, &signals).map_err(failed("wait for it"))
     }
 
-    /// This thread enters the namespaces; of the process namespace only what it starts from now on.
+    /// Moves this thread into the namespaces. The process namespace only applies to children started from now on.
     fn enter(&self) -> io::Result<()> {
-        // The user first: it brings the rights that the others take. Root's labs have none of their own, and the
-        // kernel lets nobody enter the one that he is in.
+        // The user namespace first: it grants the rights that the others need. Labs started by root have no user
+        // namespace, and the kernel doesn't let a process enter the user namespace that it is already in.
         let here = fstat(File::open("/proc/self/ns/user")?)?;
         let there = fstat(&self.user)?;
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
@@ -145,10 +146,10 @@ impl Door {
     }
 }
 
-/// Sends a line, with a door where there is one.
+/// Sends a line, with a door if given.
 ///
 /// # Errors
-/// The other side is gone, or the line has a line break in it.
+/// The peer is gone, or the line contains a line break.
 pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Result<()> {
     if line.contains('\n') {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -172,10 +173,10 @@ pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Res
     socket.write_all(&bytes[sent..])
 }
 
-/// Receives such a line, without its end; `None` for a door if there was none.
+/// Receives a line sent by [`send`], without its line break, and the door sent with it, if any.
 ///
 /// # Errors
-/// The other side is gone, takes longer than the socket's time-out, or sends something else.
+/// The peer is gone, exceeds the socket's time-out, or sends something else.
 pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
     let (mut line, mut received) = (Vec::new(), Vec::new());
     while line.last() != Some(&b'\n') {
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Lines of any length arrive whole, and what is no line is an error, not a wait.
+    /// Lines of any length arrive whole; invalid input is an error and doesn't block.
     #[test]
     fn lines_arrive_whole() {
         for length in [0, 1, 4095, 4096, 100_000] {
@@ -250,7 +251,7 @@ mod tests {
             io::ErrorKind::InvalidInput
         );
         std::thread::scope(|scope| {
-            // More than is taken: the sender is let go when the other side closes.
+            // More than the limit: the sender is released when the other side closes.
             scope.spawn(move || drop((&near).write_all(&vec![b'x'; MESSAGE_BYTES_MAX + 100_000])));
             assert_eq!(
                 receive(&far).unwrap_err().kind(),
@@ -260,7 +261,7 @@ mod tests {
         });
     }
 
-    /// Descriptors arrive with the line that they were sent with.
+    /// Descriptors arrive with the line they were sent with.
     #[test]
     fn doors_arrive() {
         let own = |kind: &str| OwnedFd::from(File::open(format!("/proc/self/ns/{kind}")).unwrap());

@@ -8,42 +8,42 @@ use rustix::process::Resource;
 
 use crate::link::LinkError;
 
-/// Why a lab does not stand.
+/// Why a lab could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The machine refused.
     #[error("cannot {what} ({source}){}", advice(.source))]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A link cannot be started or changed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// There is no host of this name.
+    /// No host has this name.
     #[error("unknown host {name}; the hosts are {}", .known.join(", "))]
     UnknownHost {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing hosts.
         known: Vec<String>,
     },
-    /// There is no link of this name.
+    /// No link has this name.
     #[error("unknown link {name}; the links are {}", .known.join(", "))]
     UnknownLink {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing links.
         known: Vec<String>,
     },
-    /// More hosts or links than a lab has.
+    /// More hosts or links than a lab supports.
     #[error("more than {max} {what}")]
     TooMany {
         /// `hosts` or `links`.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
     /// Two hosts of the same name.
@@ -67,32 +67,32 @@ pub enum LabError {
         .between[1]
     )]
     JoinedTwice {
-        /// The second one.
+        /// The second link.
         link: String,
         /// The hosts.
         between: Box<[String; 2]>,
-        /// The first one.
+        /// The first link.
         other: String,
     },
-    /// A host that is not at an end of the link.
+    /// The host is not at either end of the link.
     #[error("link {link} connects {} and {}, not {host}", .between[0], .between[1])]
     NotAnEnd {
         /// The link.
         link: String,
-        /// The two hosts that it connects.
+        /// The two hosts that the link connects.
         between: Box<[String; 2]>,
-        /// Who was meant to be at one.
+        /// The host that was expected at one end.
         host: String,
     },
-    /// No way over links between two hosts.
+    /// No path over links between two hosts.
     #[error("there is no route from {from} to {to}; add a link that connects them")]
     NoPath {
-        /// The one.
+        /// The one host.
         from: String,
-        /// The other.
+        /// The other host.
         to: String,
     },
-    /// A link of the kernel's is to do what only Brunt's own can.
+    /// A kernel-carried link was asked for something that only Brunt's own links can do.
     #[error(
         "link {link} is carried by the kernel, which cannot separate hosts by address; omit carrier"
     )]
@@ -109,7 +109,7 @@ impl LabError {
     }
 }
 
-/// What helps against what the kernel said: for a limit, one that is twice as high.
+/// Suggests a remedy for a kernel error: for a limit, twice its value.
 pub fn remedy(error: &io::Error) -> String {
     let limit = |resource| rustix::process::getrlimit(resource).current;
     match error.raw_os_error() {
@@ -129,7 +129,7 @@ pub fn remedy(error: &io::Error) -> String {
     }
 }
 
-/// Twice as much, if the kernel takes so much.
+/// Twice the limit, if the kernel accepts such a value.
 fn twice(limit: Option<u64>) -> Option<u64> {
     limit
         .and_then(|limit| limit.checked_mul(2))
@@ -182,7 +182,7 @@ fn advice(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
-    /// What is advised can be done, also where there is no limit.
+    /// Every remedy can be followed, even if there is no limit.
     #[test]
     fn remedies_can_be_followed() {
         let check = |said: String, expected: &str| assert!(said.ends_with(expected), "{said}");
@@ -200,7 +200,7 @@ mod tests {
             processes_remedy(None),
             "pids.max of the cgroup or sysctl kernel.threads-max",
         );
-        // As large as can be, which is Linux's own choice for files.
+        // Already the maximum, which is Linux's own default for files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
             "sysctl fs.file-nr shows how many are open",

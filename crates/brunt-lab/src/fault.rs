@@ -1,62 +1,62 @@
-//! Trouble that is put into a running system and taken out again. Driven by the fault time line of
-//! an experiment; implemented by links, hogs, processes, and by layers of a device.
+//! Faults that are injected into a running system and removed again. Driven by an experiment's fault timeline;
+//! implemented by links, hogs, processes and device layers.
 //!
-//! The rule: a fault answers with a [`Proof`], something seen from outside of it (a probe packet was
-//! late, the share of the processor is gone), never with its own intention. What cannot be proven is
-//! an error, and the run is not valid.
+//! The rule: a fault returns a [`Proof`] of an effect observed from outside (a probe packet
+//! arrived late, the processor share is taken), never just its intention. If the effect cannot be
+//! proven, that is an error, and the run is not valid.
 
 use brunt_core::Clock;
 pub use brunt_protocol::Proof;
 
-/// Trouble of one kind, at one place, with its values: a link's settings, a share of a processor.
+/// A fault of one kind, at one place, with its values: a link's settings, a share of a processor.
 ///
-/// A value of this type is one injection: [`Fault::inject`] and then [`Fault::remove`], each once.
-/// Whoever implements it takes the trouble away when dropped, too, so that an experiment that ends
-/// early leaves nothing behind; only `remove` proves it.
+/// Each value is one injection: call [`Fault::inject`] and then [`Fault::remove`], once each.
+/// Dropping an implementation also removes the fault, so that an experiment that ends early leaves
+/// nothing behind; only `remove` proves the removal.
 pub trait Fault: Send {
-    /// What it is, for a report: `cpu hog, 98% of core 1`.
+    /// A description for the report: `cpu hog, 98% of core 1`.
     fn describe(&self) -> String;
 
-    /// Puts it in, and waits until it shows.
+    /// Injects the fault and waits until its effect is observed.
     ///
     /// # Errors
-    /// The machine refused, or it did not show within the time the fault itself states.
+    /// The machine refused, or the effect was not observed within the fault's own time limit.
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
 
-    /// Takes it out, and waits until it is gone. After an error it is still tried to be taken out.
+    /// Removes the fault and waits until its effect is gone. After an error, removal is still attempted.
     ///
     /// # Errors
     /// As for [`Fault::inject`].
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
 }
 
-/// Why a fault is not there, or not gone.
+/// Why a fault could not be injected or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
-    /// It was put in or taken out, but what was seen says otherwise.
+    /// The fault was injected or removed, but the observation contradicts it.
     #[error("{fault} had no visible effect: {seen}")]
     NotShown {
         /// [`Fault::describe`].
         fault: String,
-        /// What was seen instead.
+        /// What was observed instead.
         seen: String,
     },
-    /// It was taken out, but is still to be seen.
+    /// The fault was removed, but its effect is still observed.
     #[error("{fault} is still in effect after its removal: {seen}")]
     NotGone {
         /// [`Fault::describe`].
         fault: String,
-        /// What was seen.
+        /// What was observed.
         seen: String,
     },
-    /// The machine does not allow it, with what to do about it.
+    /// The machine doesn't allow it; includes advice.
     #[error("{fault}: {what} ({source}); {advice}")]
     Refused {
         /// [`Fault::describe`].
         fault: String,
-        /// What was tried.
+        /// What was attempted.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
         /// What would help.
         advice: String,
@@ -66,13 +66,13 @@ pub enum FaultError {
     Misuse {
         /// [`Fault::describe`].
         fault: String,
-        /// Which call came out of turn.
+        /// Which call was out of order.
         what: &'static str,
     },
 }
 
 impl FaultError {
-    /// The machine said no to `what`; with what usually helps against that.
+    /// The machine refused `what`; adds the usual remedy.
     pub fn refused(fault: String, what: impl Into<String>, source: std::io::Error) -> FaultError {
         let advice = crate::remedy(&source);
         FaultError::Refused {
@@ -88,7 +88,7 @@ impl FaultError {
 mod tests {
     use super::*;
 
-    /// A refusal reads as one line with the cause and what to do.
+    /// A refusal is one line with the cause and the remedy.
     #[test]
     fn refusals_say_what_to_do() {
         let refused = |advice: &str| FaultError::Refused {

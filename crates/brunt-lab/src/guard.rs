@@ -1,8 +1,8 @@
-//! Takes away what would outlive this process: a process of its own that waits until we say that there is nothing left to
-//! do, or until we are gone, however that happens, and then undoes it.
+//! Cleans up what would outlive this process: a separate process waits until it is dismissed, or until this process is
+//! gone for whatever reason, and then undoes the fault.
 //!
-//! A program that uses it calls [`crate::helper::serve_if_asked`] first of all in `main`. The rule: a guard stands before the
-//! fault is put in.
+//! A program that uses it calls [`crate::helper::serve_if_asked`] first of all in `main`. The rule: the guard runs
+//! before the fault is injected.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,21 +16,21 @@ use crate::netlink::Netlink;
 use crate::process::{signal, started_ticks};
 use crate::scratch;
 
-/// Tells a process that it is a guard, and of what.
+/// Marks a process as a guard; the value is what to undo.
 pub(crate) const MARK: &str = "BRUNT_GUARD";
-/// Its first word; a program that does not look for [`MARK`] says something else.
+/// The guard's first line; a program that ignores [`MARK`] prints something else.
 const HELLO: &str = "brunt guard";
-/// It has nothing left to do.
+/// Dismisses the guard.
 const DONE: &[u8] = b"done\n";
 
-/// What is undone.
+/// What to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// A stopped process goes on: the one of this number that was started then.
+    /// Resumes the stopped process with this number and start time.
     Thaw { pid: u32, started_ticks: u64 },
-    /// An interface loses our queueing discipline.
+    /// Removes our queueing discipline from an interface.
     Qdisc { index: u32 },
-    /// A folder goes with all that is in it.
+    /// Removes a folder and everything in it.
     Folder { path: String },
 }
 
@@ -80,12 +80,12 @@ impl Undo {
     }
 }
 
-/// Does a guard's work if this process is one; the status to end with then.
+/// Runs as a guard if this process was started as one, and returns the exit status.
 pub(crate) fn serve_if_asked() -> Option<u8> {
     let undo = env::var(MARK).ok()?;
     println!("{HELLO}");
     let mut told = Vec::new();
-    // Whatever is wrong with the input, nobody says that there is nothing to do.
+    // Invalid input doesn't dismiss the guard.
     let _ = io::stdin().take(DONE.len() as u64).read_to_end(&mut told);
     if told == DONE {
         return Some(0);
@@ -94,7 +94,7 @@ pub(crate) fn serve_if_asked() -> Option<u8> {
     Some(u8::from(undone.is_err()))
 }
 
-/// A guard that stands. Dropping it has it undo what it is for.
+/// A running guard. Dropping it makes it undo the fault.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
@@ -102,7 +102,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts one.
+    /// Starts a guard.
     pub fn start(undo: Undo) -> io::Result<Guard> {
         let mut child = start_again(MARK, &undo.written())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
@@ -118,7 +118,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// There is nothing left to undo.
+    /// Ends the guard without undoing anything.
     pub fn dismiss(mut self) {
         if let Some(mut stdin) = self.stdin.take() {
             let _ = stdin.write_all(DONE);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(Undo::read("reboot 1 1"), None);
     }
 
-    /// A process whose number was given to another one is left alone, whatever state it is in.
+    /// A process that has reused the number is left alone, whatever its state.
     #[test]
     fn only_the_process_that_was_stopped_is_resumed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();

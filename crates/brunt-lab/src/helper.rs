@@ -1,8 +1,8 @@
-//! This program started again for work that must not be done in the process that measures: filling memory holds the
-//! locks of its own address space for seconds, and every thread in that space waits.
+//! Starts this program again for work that must not be done in the measuring process: filling memory holds the locks of
+//! the address space for seconds, and every thread in that space waits.
 //!
 //! A program that uses [`crate::faults::MemoryHog`] calls [`serve_if_asked`] first of all in `main`. The rule: a helper
-//! ends when the program that started it closes its standard input, so also when that program dies.
+//! ends when the program that started it closes its standard input, so it also ends when that program dies.
 
 use std::env;
 use std::fmt::Display;
@@ -16,17 +16,17 @@ use crate::process::status_bytes;
 use crate::service;
 use crate::sys::{LockedMemory, is_hung_up, raise_priority};
 
-/// Tells a process that it is a helper, and how many bytes to lock.
+/// Marks a process as a helper; the value is the number of bytes to lock.
 const MARK: &str = "BRUNT_LOCK_BYTES";
-/// Its first word; a program that does not call [`serve_if_asked`] says something else.
+/// The helper's first line; a program that doesn't call [`serve_if_asked`] prints something else.
 const HELLO: &str = "brunt memory helper";
-/// Locked at a time, in bytes: a helper that is to end does so after this much.
+/// Bytes locked at a time: a helper that should end does so after at most this much.
 const CHUNK_BYTES: usize = 16 << 20;
-/// Least priority of all: what is measured goes first.
+/// Lowest priority: the measured processes go first.
 const NICE: i32 = 19;
 
-/// Does a helper's work if this process is one, or a guard's, a disk probe's, or that of a service's keeper; the status to
-/// end with then.
+/// Runs as a helper, guard, disk probe or service keeper if this process was
+/// started as one, and returns the exit status.
 pub fn serve_if_asked() -> Option<u8> {
     let others = guard::serve_if_asked().or_else(service::serve_if_asked);
     if let Some(status) = others.or_else(disk::serve_if_asked) {
@@ -42,7 +42,7 @@ pub fn serve_if_asked() -> Option<u8> {
     match done {
         Ok(()) => Some(0),
         Err(error) => {
-            // Nobody may be there to hear it.
+            // The parent may be gone.
             let _ = say(&format_args!(
                 "error {}",
                 error.raw_os_error().unwrap_or(libc::EIO)
@@ -52,9 +52,9 @@ pub fn serve_if_asked() -> Option<u8> {
     }
 }
 
-/// Locks so many bytes, says how many the kernel counts, and holds them until standard input ends.
+/// Locks `bytes`, reports how many the kernel counts, and holds them until standard input ends.
 fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io::Result<()> {
-    // Refused only where priorities mean nothing.
+    // Refused only where priorities don't matter.
     let _ = raise_priority(NICE);
     let mut memory = LockedMemory::reserve(bytes)?;
     while memory.lock_more(CHUNK_BYTES)? {
@@ -66,14 +66,14 @@ fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Bytes that a process has locked, as the kernel counts.
+/// Bytes that a process has locked, by the kernel's count.
 fn locked(process: impl Display) -> Option<u64> {
     status_bytes(process, "VmLck:")
 }
 
-/// Starts this program again for what `mark` stands for, with its input and output piped.
+/// Starts this program again in the role of `mark`, with its input and output piped.
 pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
-    // A program that does not call `serve_if_asked` would do its work again, and start the next one.
+    // A program that doesn't call `serve_if_asked` would run normally and start the next helper.
     if [MARK, guard::MARK, disk::MARK]
         .iter()
         .any(|mark| env::var_os(mark).is_some())
@@ -82,13 +82,13 @@ pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
             "this process is a helper and starts no others",
         ));
     }
-    // Not by its path: the file of a program that was copied to a host is removed already.
+    // Not by its path: the file of a program that was copied to a host has already been removed.
     Command::new("/proc/self/exe")
         .env(mark, value)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // Ctrl-C and the end of a session are for the program, which ends its helpers, and whose faults are undone.
+        // Ctrl-C and the end of a session only reach the program, which ends its helpers and undoes its faults.
         .process_group(0)
         .spawn()
 }
@@ -97,13 +97,13 @@ pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
 #[derive(Debug)]
 pub(crate) struct MemoryHelper {
     child: Child,
-    /// It holds the memory as long as this is open.
+    /// The helper holds the memory while this is open.
     stdin: Option<ChildStdin>,
     reported_bytes: u64,
 }
 
 impl MemoryHelper {
-    /// Starts one, and waits until it holds all.
+    /// Starts a helper, and waits until it holds all memory.
     pub(crate) fn start(bytes: u64) -> io::Result<MemoryHelper> {
         let mut child = start_again(MARK, &bytes.to_string())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
@@ -116,17 +116,17 @@ impl MemoryHelper {
         Ok(helper)
     }
 
-    /// Bytes that it holds, by the kernel's count.
+    /// Bytes that the helper holds, by the kernel's count.
     pub(crate) fn locked_bytes(&self) -> u64 {
         locked(self.child.id()).unwrap_or(self.reported_bytes)
     }
 
-    /// How it ended, if somebody else ended it.
+    /// The exit status, if the helper ended on its own or was killed.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Has it end, and waits until it is gone with all that it held.
+    /// Ends the helper, and waits until it and its memory are gone.
     pub(crate) fn end(mut self) -> io::Result<()> {
         self.stdin = None;
         self.child.wait().map(drop)
@@ -136,13 +136,13 @@ impl MemoryHelper {
 impl Drop for MemoryHelper {
     fn drop(&mut self) {
         self.stdin = None;
-        // One that does not look at its input any more.
+        // In case the helper no longer reads its input.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The bytes that a helper says it has locked.
+/// Reads the number of bytes that a helper reports as locked.
 fn hear(stdout: ChildStdout) -> io::Result<u64> {
     let mut lines = BufReader::new(stdout).lines();
     if lines.next().transpose()?.as_deref() != Some(HELLO) {

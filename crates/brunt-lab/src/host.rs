@@ -1,7 +1,7 @@
-//! Hosts: a network and a mount namespace each, held by descriptors. Threads enter one, processes start in one.
+//! Hosts: each has a network and a mount namespace, held by descriptors. Threads enter a host, processes start on it.
 //!
-//! The rule: the namespaces disappear when no descriptor refers to them and no process runs in them; they have no
-//! name in the file system that could be left behind. What is mounted on a host is seen there only, and goes with it.
+//! The rule: the namespaces disappear when no descriptor refers to them and no process runs in them; they have no name
+//! in the file system that could be left behind. A mount on a host is visible only there, and disappears with it.
 
 use std::fs::File;
 use std::io;
@@ -28,21 +28,21 @@ struct Inner {
     name: String,
     address: Ipv4Addr,
     namespaces: Namespaces,
-    /// Where its processes run.
+    /// The cores on which its processes run.
     cores: Mutex<CpuSet>,
-    /// What TCP to and from this host uses, if not the kernel's default.
+    /// Congestion control of TCP to and from this host, if not the kernel's default.
     congestion: OnceLock<String>,
 }
 
 impl Host {
-    /// New namespaces with nothing but a loopback device that has this address, and what is mounted here now.
+    /// Creates namespaces with the current mounts and only a loopback device, which gets this address.
     pub(crate) fn new(name: &str, address: Ipv4Addr) -> io::Result<Host> {
         let made = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 sys::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS)?;
                 let everywhere = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 match mount_change("/", everywhere) {
-                    // The root of a chroot(2) need not be mounted, and has no say then in where mounts are seen.
+                    // The root of a chroot(2) may not be a mount point; then it doesn't affect mount propagation.
                     Err(rustix::io::Errno::INVAL) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -58,11 +58,11 @@ impl Host {
                     mounts: own("mnt")?,
                     root,
                 };
-                // No packets but those of an experiment: IPv6 would look for neighbours and routers, and
-                // move the numbers by which packets are lost. A kernel without IPv6 has no such file.
+                // No packets but those of the experiment: IPv6 neighbour and router discovery would shift the packet
+                // numbers that decide about loss. Kernels without IPv6 have no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-                // What goes and what comes may take different devices. Where /proc/sys is read-only (a container
-                // that masks it) the system's setting stays, which only the strictest would trouble.
+                // Packets may leave and arrive by different devices. If /proc/sys is read-only (a container that masks
+                // it), the system's setting remains, which matters only if it is the strictest.
                 for devices in ["all", "default"] {
                     let _ =
                         std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
@@ -90,8 +90,8 @@ impl Host {
         })
     }
 
-    /// Has TCP use this congestion control on every route that is laid from now on, whoever opens the socket. A route's
-    /// attribute, because the kernel lets no namespace but the first one choose the default freely.
+    /// Makes TCP use this congestion control on all routes that are added from now on, for every socket. It is set as a
+    /// route attribute, because the kernel lets only the first namespace choose the default freely.
     pub(crate) fn use_congestion(&self, algorithm: &str) {
         let set = self.inner.congestion.set(algorithm.to_string());
         assert!(
@@ -105,29 +105,29 @@ impl Host {
         self.inner.congestion.get().map(String::as_str)
     }
 
-    /// Its name in the experiment.
+    /// The host's name in the experiment.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Where it is reached from hosts that have a link to it.
+    /// The address by which linked hosts reach it.
     pub fn address(&self) -> Ipv4Addr {
         self.inner.address
     }
 
-    /// The calling thread works on this host from now on: sockets and files that it opens, threads and
-    /// processes that it starts. It stays in its working folder. There is no way back; end the thread instead.
+    /// Moves the calling thread to this host: this affects the sockets and files that it opens, and the threads and
+    /// processes that it starts. The working folder stays the same. There is no way back; end the thread instead.
     ///
     /// # Errors
-    /// The kernel refuses, which it does not in a lab of one's own.
+    /// The kernel refuses, which doesn't happen in one's own lab.
     pub fn enter(&self) -> io::Result<()> {
         self.inner.namespaces.enter()
     }
 
-    /// Keeps the processes that will be placed on this host on these cores.
+    /// Restricts the processes that will be placed on this host to these cores.
     ///
     /// # Errors
-    /// None, or one that this process may not use itself.
+    /// No core is given, or this process may not use one of them.
     pub fn keep_on(&self, cores: &[usize]) -> io::Result<()> {
         let usable = sched_getaffinity(None)?;
         let mut set = CpuSet::new();
@@ -163,7 +163,7 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Host::enter`], and the thread and those that it starts stay on the host's cores.
+    /// Like [`Host::enter`], and also restricts the thread and those that it starts to the host's cores.
     ///
     /// # Errors
     /// As for [`Host::enter`].
@@ -172,19 +172,19 @@ impl Host {
         Ok(sched_setaffinity(None, &self.cores())?)
     }
 
-    /// The process that `command` will start runs on this host, on its cores.
+    /// Makes the process that `command` will start run on this host and its cores.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process is out of descriptors.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
         sys::enter_on_spawn(command, self.inner.namespaces.try_clone()?, self.cores());
         Ok(())
     }
 
-    /// Does something on this host, on its own thread that then ends.
+    /// Runs `work` on this host, in a separate thread.
     ///
     /// # Errors
-    /// What `work` answers, or that the host cannot be entered.
+    /// The error of `work`, or the host cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -197,10 +197,10 @@ impl Host {
         })
     }
 
-    /// The network namespace, for who looks at its counters.
+    /// The network namespace, for reading its counters.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process is out of descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.network().try_clone()
     }

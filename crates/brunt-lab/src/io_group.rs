@@ -1,8 +1,9 @@
-//! Control groups of the kernel that limit what processes ask of a block device: `blkio` of cgroup version 1
-//! (blk-throttle), or the `io` controller of version 2. Used by [`crate::faults::SlowDisk`].
+//! Control groups that limit what processes request of a block device: `blkio` of cgroup version 1 (blk-throttle), or
+//! the `io` controller of version 2. Used by [`crate::faults::SlowDisk`].
 //!
-//! A group is named after the folder of all services, so that whoever removes that folder ([`crate::scratch`]) finds what an
-//! experiment left that was killed. The rule: a group holds nobody when it is removed; those it held are where they were before.
+//! A group is named after the folder of all services, so that the cleanup of that folder
+//! ([`crate::scratch`]) finds the groups that a killed experiment left behind. The rule: a group is empty
+//! when it is removed; its processes return to their previous groups.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use brunt_core::Size;
 
-/// How long the kernel gets until a group that nobody is in can be removed.
+/// How long it may take until an empty group can be removed.
 const REMOVE_MAX: Duration = Duration::from_secs(5);
-/// How often that is tried.
+/// Interval between attempts.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the processes of a group may ask of the device in a second, of reads and of writes each.
+/// Limits per second on the device for a group's processes, for reads and writes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskLimits {
-    /// So many requests.
+    /// Requests per second.
     pub requests: Option<u64>,
-    /// So many bytes.
+    /// Bytes per second.
     pub bytes: Option<u64>,
 }
 
@@ -36,24 +37,24 @@ impl std::fmt::Display for DiskLimits {
     }
 }
 
-/// Which of the two interfaces the kernel offers here.
+/// The cgroup version available here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// The hierarchy of groups that has the controller.
+/// The cgroup hierarchy that has the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
-    /// Where it is mounted.
+    /// The mount point.
     mount: PathBuf,
-    /// The group that is seen there.
+    /// The group at the mount point.
     root: PathBuf,
 }
 
-/// A block device by its numbers.
+/// A block device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DeviceNumber {
     major: u32,
@@ -66,13 +67,13 @@ impl std::fmt::Display for DeviceNumber {
     }
 }
 
-/// A group of processes whose disk is slow. Dropping it lets them go and removes it.
+/// A group of processes with a limited disk. Dropping it releases the processes and removes the group.
 #[derive(Debug)]
 pub(crate) struct IoGroup {
     hierarchy: Hierarchy,
     path: PathBuf,
     device: DeviceNumber,
-    /// Where each process came from.
+    /// The previous group of each process.
     from: BTreeMap<u32, PathBuf>,
     there: bool,
 }
@@ -85,7 +86,7 @@ fn no_controller() -> io::Error {
 }
 
 impl Hierarchy {
-    /// The one of this machine, from the text of proc_pid_mountinfo(5).
+    /// Finds this machine's hierarchy in the text of proc_pid_mountinfo(5).
     fn of(mounts: &str, has_io: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
         let found = mounts.lines().filter_map(|line| {
             let (place, system) = line.split_once(" - ")?;
@@ -122,7 +123,7 @@ impl Hierarchy {
             .ok_or_else(no_controller)
     }
 
-    /// The group that a process is in, as a folder.
+    /// The folder of the group that a process is in.
     fn group_of(&self, process: &str) -> io::Result<PathBuf> {
         let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let path = text.lines().find_map(|line| {
@@ -144,8 +145,8 @@ impl Hierarchy {
         Ok(self.mount.join(below))
     }
 
-    /// Where our groups are made: of version 1 in our own; of version 2 at the top, since a group that holds processes has
-    /// no limits for those in it.
+    /// Where groups are created: with version 1 in the group of this process; with version 2 at the top, since a group
+    /// that contains processes cannot limit them through child groups.
     fn home(&self) -> io::Result<PathBuf> {
         match self.version {
             Version::One => self.group_of("self"),
@@ -154,10 +155,10 @@ impl Hierarchy {
     }
 }
 
-/// The device below a folder's file system.
+/// The device that holds a folder's file system.
 ///
 /// # Errors
-/// It is on none, such as a file system in memory.
+/// There is none, as for a file system in memory.
 fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let number = fs::metadata(folder)?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -167,7 +168,7 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
             format!("{} is on no block device", folder.display()),
         )
     };
-    // Limits are of whole devices.
+    // Limits apply to whole devices.
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if major == 0 || !entry.exists() {
         return Err(none());
@@ -186,10 +187,10 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
 }
 
 impl IoGroup {
-    /// A new one of this name, whose processes have these limits on the device below `folder`. Nobody is in it.
+    /// Creates an empty group of this name, with these limits on the device below `folder`.
     ///
     /// # Errors
-    /// The kernel has no such groups, this process may not make them, or the folder is on no block device.
+    /// The kernel lacks such groups, this process may not create them, or the folder is not on a block device.
     pub fn new(name: &str, folder: &Path, limits: DiskLimits) -> io::Result<IoGroup> {
         let device = device_of(folder)?;
         let hierarchy = Hierarchy::here()?;
@@ -210,7 +211,7 @@ impl IoGroup {
         Ok(group)
     }
 
-    /// Sets the limits; a limit that is absent is none.
+    /// Sets the limits; an absent limit means unlimited.
     pub fn limit(&self, limits: DiskLimits) -> io::Result<()> {
         let DiskLimits { requests, bytes } = limits;
         let device = self.device;
@@ -238,7 +239,7 @@ impl IoGroup {
         }
     }
 
-    /// Takes a process in. One that has ended meanwhile is none any more.
+    /// Moves a process into the group. A process that has ended meanwhile is ignored.
     pub fn take(&mut self, pid: u32) -> io::Result<()> {
         let moved = self.hierarchy.group_of(&pid.to_string()).and_then(|from| {
             if from != self.path {
@@ -253,14 +254,14 @@ impl IoGroup {
         }
     }
 
-    /// Whether a process is in it, by what the kernel says of that process.
+    /// Whether a process is in the group, by the kernel's view of that process.
     pub fn holds(&self, pid: u32) -> bool {
         self.hierarchy
             .group_of(&pid.to_string())
             .is_ok_and(|group| group == self.path)
     }
 
-    /// Requests to the device that its processes have made.
+    /// Requests that the group's processes have made to the device.
     pub fn requests(&self) -> io::Result<u64> {
         let (file, requests_of): (_, fn(&str) -> u64) = match self.hierarchy.version {
             Version::One => ("blkio.throttle.io_serviced", requests_of_row),
@@ -272,12 +273,12 @@ impl IoGroup {
         Ok(lines.map(requests_of).sum())
     }
 
-    /// Lifts the limits, lets everybody go where they came from, and removes it.
+    /// Lifts the limits, returns the processes to their previous groups, and removes the group.
     pub fn remove(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.there) {
             return Ok(());
         }
-        // First what waits: the kernel keeps it with the group.
+        // Release waiting requests first: the kernel keeps the group alive for them.
         self.limit(DiskLimits {
             requests: None,
             bytes: None,
@@ -292,7 +293,8 @@ impl Drop for IoGroup {
     }
 }
 
-/// Removes the groups of the experiment whose services have their folders in this one; nobody but them is in those.
+/// Removes the groups of the experiment whose services have their folders
+/// in `services`; only its processes are in them.
 pub(crate) fn remove_of(services: &Path) {
     let Some(name) = services.file_name().and_then(|name| name.to_str()) else {
         return;
@@ -311,7 +313,7 @@ pub(crate) fn remove_of(services: &Path) {
     }
 }
 
-/// The name of the group of a service, which has this folder in that of all.
+/// The group name of the service with this folder, which is inside the folder of all services.
 pub(crate) fn name_of(folder: &Path) -> String {
     let part = |path: Option<&Path>| {
         path.and_then(Path::file_name)
@@ -326,7 +328,7 @@ fn is_of(group: &str, services: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Lets everybody in a group go, to where `from` says or to the group above, and removes it.
+/// Moves all processes out of a group, to the group that `from` returns or to the parent, and removes it.
 fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
     let above = path.parent().unwrap_or(path);
     let begin = Instant::now();
@@ -341,7 +343,7 @@ fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
                 put => put?,
             }
         }
-        // Not its files: they go with it.
+        // Its files need not be removed: they disappear with the folder.
         match fs::remove_dir(path) {
             Err(_) if begin.elapsed() < REMOVE_MAX => std::thread::sleep(LOOK),
             removed => return removed,
@@ -357,7 +359,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// `Read 12` or `Write 30` of version 1, behind the device; other rows count the same requests otherwise.
+/// A line such as `Read 12` or `Write 30` of version 1, after the device;
+/// other lines count the same requests differently.
 fn requests_of_row(row: &str) -> u64 {
     match row.split_once(' ') {
         Some(("Read" | "Write", count)) => count.trim().parse().unwrap_or(0),
@@ -365,7 +368,7 @@ fn requests_of_row(row: &str) -> u64 {
     }
 }
 
-/// `rbytes=… wbytes=… rios=12 wios=30 …` of version 2, behind the device.
+/// `rbytes=… wbytes=… rios=12 wios=30 …` of version 2, after the device.
 fn requests_of_stat(row: &str) -> u64 {
     let count = |word: &str| {
         word.strip_prefix("rios=")
@@ -418,7 +421,8 @@ mod tests {
         );
     }
 
-    /// Groups of an experiment are known by its folder, and those of another whose number begins alike are not.
+    /// An experiment's groups are recognized by its folder; an experiment whose number
+    /// has the same prefix is not confused with it.
     #[test]
     fn groups_are_known_by_their_experiment() {
         let name = name_of(Path::new("/tmp/brunt-7-0/osd-1"));
@@ -437,7 +441,7 @@ mod tests {
         assert_eq!(said(Some(20), Some(1 << 20)), "20 requests/s and 1MiB/s");
     }
 
-    /// What is in memory has no disk that could be slow.
+    /// A folder in memory has no disk that could be slowed.
     #[test]
     fn a_folder_on_no_device_is_refused() {
         assert_eq!(

@@ -20,16 +20,17 @@ use crate::routes::{Edge, first_steps};
 use crate::sys;
 use crate::wiring::{Carrier, Ends, LinkConfig, STRAIGHT, Wires};
 
-/// Most hosts of a lab; their addresses are 10.77.0.1 and up.
+/// Maximum hosts of a lab; their addresses start at 10.77.0.1.
 pub const HOSTS_MAX: usize = 250;
-/// Most links of a lab: each has a thread.
+/// Maximum links of a lab: each has a thread.
 pub const LINKS_MAX: usize = 64;
-/// Hosts and links that stand.
+/// Running hosts and links.
 #[derive(Debug)]
 pub struct Lab {
     hosts: BTreeMap<String, Host>,
     links: Vec<BuiltLink>,
-    /// For each host, in the order of their names, its link and direction to each other, since [`Lab::route`].
+    /// For each host, in the order of their names, the first link and
+    /// direction to each other host; set by [`Lab::route`].
     first_steps: Vec<BTreeMap<usize, (usize, usize)>>,
     clock: Clock,
 }
@@ -40,18 +41,18 @@ struct BuiltLink {
     link: Link,
     /// The two hosts that it connects.
     between: [String; 2],
-    /// The link's own devices, and those of the veth pair beside it.
+    /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
     settings: [Settings; 2],
 }
 
 impl BuiltLink {
-    /// The hosts at its ends, in their order.
+    /// The hosts at its ends, in order.
     fn hosts(&self) -> [Host; 2] {
         self.pairs[0].devices.clone().map(|device| device.host)
     }
 
-    /// The direction of what leaves this host.
+    /// The direction of packets that leave this host.
     fn direction_from(&self, host: &str) -> Result<Direction, LabError> {
         let [first, second] = &self.between;
         match host {
@@ -67,10 +68,10 @@ impl BuiltLink {
 }
 
 impl Lab {
-    /// Hosts of these names, without links.
+    /// Creates hosts of these names, without links.
     ///
     /// # Errors
-    /// A name twice, too many, or the machine refuses.
+    /// A duplicate name, too many hosts, or the machine refuses.
     pub fn new<'a>(
         hosts: impl IntoIterator<Item = &'a str>,
         clock: Clock,
@@ -100,8 +101,8 @@ impl Lab {
         })
     }
 
-    /// Has TCP between hosts use this congestion control, whoever opens the sockets; to be called before links are
-    /// added. Without it connections use the kernel's default.
+    /// Makes TCP between hosts use this congestion control, for every socket; call it before adding links. By default,
+    /// connections use the kernel's default.
     ///
     /// # Panics
     /// If there are links already, or it was called before.
@@ -112,10 +113,10 @@ impl Lab {
             .for_each(|host| host.use_congestion(algorithm));
     }
 
-    /// Lets programs call the hosts by name from now on: an /etc/hosts that only what runs on the hosts sees.
+    /// Makes the hosts known by name to programs that run on them, with an /etc/hosts that only these programs see.
     ///
     /// # Errors
-    /// There is no /etc/hosts, or the machine refuses.
+    /// /etc/hosts is missing, or the machine refuses.
     pub fn publish_names(&self) -> io::Result<()> {
         names::publish(self.hosts.values())
     }
@@ -134,10 +135,10 @@ impl Lab {
         })
     }
 
-    /// Joins two hosts.
+    /// Connects two hosts.
     ///
     /// # Errors
-    /// A host that is not there or joined already, or the machine refuses.
+    /// A host is unknown, they are connected already, or the machine refuses.
     pub fn add_link(&mut self, config: &LinkConfig) -> Result<LinkHandle, LabError> {
         let [first, second] = &config.between;
         let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
@@ -182,8 +183,8 @@ impl Lab {
         Ok(handle)
     }
 
-    /// Lets hosts without a link between them reach each other through others, which forward: over the
-    /// fewest links, and of those ways over the quickest as links are now. To be called when all stand.
+    /// Lets hosts without a direct link reach each other through other hosts, which forward packets. Routes use the
+    /// fewest links, and among those the lowest delay under the current settings. Call it when all links are up.
     ///
     /// # Errors
     /// The machine refuses.
@@ -246,10 +247,10 @@ impl Lab {
         self.links.iter().map(|built| built.link.handle())
     }
 
-    /// What each link did, the losses of its devices among what was not meant.
+    /// The report of each link, with drops by its devices counted as unintended.
     ///
     /// # Errors
-    /// A device's counts cannot be read.
+    /// A device's counters cannot be read.
     pub fn reports(&self) -> Result<Vec<(String, LinkReport)>, LabError> {
         let report = |built: &BuiltLink| -> io::Result<_> {
             let handle = built.link.handle();
@@ -271,7 +272,7 @@ impl Lab {
         reports.map_err(LabError::system("read the counts of a link's devices"))
     }
 
-    /// Reads how many bytes the links that stand now carry.
+    /// A meter of the bytes that the current links carry.
     ///
     /// # Errors
     /// The machine refuses.
@@ -287,7 +288,7 @@ impl Lab {
         Meter::of(links).map_err(LabError::system("open the counts of a link's devices"))
     }
 
-    /// Both directions' settings from now on, and what a fault returns to.
+    /// Sets both directions' settings from now on; faults return to these.
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
@@ -303,7 +304,7 @@ impl Lab {
         Ok(())
     }
 
-    /// As [`Lab::change`], and lets chance begin again from `seed`: for a new run.
+    /// Like [`Lab::change`], and restarts the random numbers from `seed`, for a new run.
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
@@ -327,7 +328,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The settings that a link has now, there and back.
+    /// The current settings of a link, there and back.
     ///
     /// # Errors
     /// There is no such link.
@@ -335,7 +336,7 @@ impl Lab {
         Ok(self.built(name)?.settings.clone())
     }
 
-    /// A fault of this link: other settings for a while.
+    /// A fault that changes this link's settings for a while.
     ///
     /// # Errors
     /// There is no such link.
@@ -349,8 +350,8 @@ impl Lab {
         ))
     }
 
-    /// A fault of one direction of this link: other settings for a while for what leaves the host `from`. The other
-    /// direction has to be seen to carry as before.
+    /// A fault that changes one direction of this link for a while: packets that leave the host `from`. The other
+    /// direction must be seen to carry packets as before.
     ///
     /// ```no_run
     /// # use brunt_lab::{Lab, LabError, LinkChange};
@@ -382,12 +383,12 @@ impl Lab {
         ))
     }
 
-    /// A fault that keeps the hosts of one side apart from those of the other, over all paths between them and both
-    /// ways; all reach the others still, those of their own side among them.
+    /// A fault that separates the hosts of one side from those of the other, over all paths and in both directions.
+    /// They can still reach all other hosts, including those on their own side.
     ///
     /// # Errors
-    /// There is no such host, no path between two of them (none to itself either), or a first link of it is not
-    /// Brunt's own.
+    /// A host is unknown, two of them have no path between them (a host has none to itself), or
+    /// the first link of a path is not Brunt's own.
     pub fn partition(&self, first: &[&str], second: &[&str]) -> Result<Partition, LabError> {
         let mut courses = Vec::new();
         for one in first {
@@ -406,11 +407,11 @@ impl Lab {
         Ok(Partition::new([names(first), names(second)], courses))
     }
 
-    /// A fault that resets TCP connections between two hosts, in the name of `from`, at `to`: those that there are, as
-    /// soon as they send something, and while it lasts those that are made.
+    /// A fault that resets TCP connections between two hosts. The resets appear to come from `from` and are received by
+    /// `to`. It affects existing connections, as soon as they send something, and new ones while it lasts.
     ///
     /// # Errors
-    /// There is no such host, no path between them, or its first link is not Brunt's own.
+    /// A host is unknown, there is no path between them, or its first link is not Brunt's own.
     pub fn tcp_reset(&self, from: &str, to: &str, ports: ResetPorts) -> Result<TcpReset, LabError> {
         let hosts = [self.host(from)?.clone(), self.host(to)?.clone()];
         let Leaving {
@@ -421,7 +422,7 @@ impl Lab {
         Ok(TcpReset::new(link, direction, hosts, ports, longest))
     }
 
-    /// The link by which packets leave a host for another.
+    /// The link by which packets leave one host for another.
     fn leaving(&self, from: &str, to: &str) -> Result<Leaving, LabError> {
         let path = self.path(from, to)?;
         let longest = path
@@ -444,7 +445,7 @@ impl Lab {
         }
     }
 
-    /// The links and directions that packets take from one host to another; at least one.
+    /// The links and directions on the path from one host to another; at least one.
     fn path(&self, from: &str, to: &str) -> Result<Vec<(usize, usize)>, LabError> {
         let number = |name: &str| self.hosts.keys().position(|host| host == name);
         let none = || LabError::NoPath {
@@ -480,7 +481,7 @@ impl Lab {
         }
     }
 
-    /// The settings that a link has now for what leaves this host.
+    /// The current settings of a link for packets that leave this host.
     ///
     /// # Errors
     /// There is no such link, or the host is not at one of its ends.

@@ -1,8 +1,7 @@
-//! The stage for an experiment: hosts that are network namespaces, links between them that delay,
-//! lose and reorder, and trouble (a busy processor, locked memory, a frozen process) that is proven
-//! when it begins and proven gone when it ends.
+//! The environment of an experiment: hosts (network namespaces), links between them that delay, lose and reorder
+//! packets, and faults (a busy processor, locked memory, a frozen process) that are proven to start and proven to end.
 //!
-//! The rule: nothing of a lab outlives the process that made it, whatever ends that process.
+//! The rule: no part of a lab outlives the process that created it, however that process ends.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! How many bytes each link of a lab carried, read as often as one likes: two system calls for each direction, and
+//! Counts the bytes that each link of a lab carries. It can be read at any rate: two system calls per direction, and
 //! neither the links nor the lab wait for it.
 //!
-//! The rule: bytes are counted where a host hands them over, with Ethernet headers, so also those that a link loses.
+//! The rule: bytes are counted where a host sends them, with Ethernet headers, so bytes that a link loses are included.
 
 use std::io;
 
@@ -9,25 +9,25 @@ use crate::link::{LinkDevice, LinkHandle};
 use crate::netlink::Netlink;
 use crate::wiring::Ends;
 
-/// Reads the counters of all links. It counts on its own once it was made, on any thread.
+/// Reads the counters of all links. It is independent of the lab once created, and can be used on any thread.
 pub struct Meter {
     links: Vec<Metered>,
 }
 
-/// A link, and those devices of its hosts whose bytes its thread does not see, if there are any.
+/// A link, and its hosts' devices whose bytes its thread doesn't see, if any.
 struct Metered {
     handle: LinkHandle,
     devices: Option<[Device; 2]>,
 }
 
-/// A device of a host, and a conversation with the kernel about that host's network.
+/// A host's device, and a netlink socket in that host's namespace.
 struct Device {
     netlink: Netlink,
     index: u32,
 }
 
 impl Meter {
-    /// Of these links and the pairs of devices that carry beside their threads.
+    /// A meter of these links and the device pairs that carry packets in parallel to their threads.
     pub(crate) fn of<'a>(
         links: impl Iterator<Item = (LinkHandle, Option<&'a Ends>)>,
     ) -> io::Result<Meter> {
@@ -57,10 +57,10 @@ impl Meter {
         self.links.iter().map(|link| link.handle.name())
     }
 
-    /// Bytes since each link was made: from its first host to its second, and back.
+    /// Bytes since each link was created: from its first host to its second, and back.
     ///
-    /// Packets that a link's thread carried are counted as on the wire. What bypassed the thread, or is carried by the
-    /// kernel, may be trains of segments, whose headers count once for a train.
+    /// Packets carried by a link's thread are counted as on the wire. Packets that bypassed the thread, or are carried
+    /// by the kernel, may be trains of segments, whose headers count once per train.
     ///
     /// # Errors
     /// A device's counters cannot be read.

@@ -1,5 +1,5 @@
-//! The few requests to rtnetlink (rtnetlink(7)) that a lab needs: a link up with its address, MTU and
-//! queue, a neighbour, a route, a veth pair, netem, and what a link dropped.
+//! The rtnetlink requests (rtnetlink(7)) that a lab needs: bring up a link with its address, MTU and queue, add a
+//! neighbour, a route, a veth pair or netem, and read drop counters.
 //!
 //! The rule: a [`Netlink`] always refers to the namespace its thread was in when it was opened. Every request
 //! waits for the kernel's answer.
@@ -12,11 +12,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-/// Longest answer: a link with all its statistics has about 2 KiB.
+/// Maximum size of a reply: a link with all its statistics takes about 2 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const HEADER_BYTES: usize = 16;
 
-// linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h; what libc does not name.
+// Constants of linux/rtnetlink.h, linux/if_link.h and linux/pkt_sched.h that libc lacks.
 const IFLA_STATS64: u16 = 23;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -24,24 +24,24 @@ const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
-/// The handle of queueing disciplines that faults put before interfaces, which tells them from those of others: `b7e7:`.
+/// The handle of queueing disciplines that faults add to interfaces, which distinguishes them from others: `b7e7:`.
 const OWN_HANDLE: u32 = 0xb7e7_0000;
 const VETH_INFO_PEER: u16 = 1;
 const RTAX_CC_ALGO: u16 = 16;
 
-/// What a device counted (`struct rtnl_link_stats64`).
+/// A device's counters (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceStats {
-    /// Packets that the host's stack took from the device and dropped.
+    /// Packets that the host's stack received from the device and dropped.
     pub rx_dropped: u64,
-    /// Packets that the host sent and the device had no place for.
+    /// Packets that the host sent and the device had no room for.
     pub tx_dropped: u64,
     /// Frames that the host sent, and their bytes.
     pub tx_frames: u64,
     pub tx_bytes: u64,
 }
 
-/// What a queueing discipline counted.
+/// A queueing discipline's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QdiscStats {
     /// Packets that left through it.
@@ -50,14 +50,14 @@ pub(crate) struct QdiscStats {
     pub drops: u64,
 }
 
-/// A conversation with the kernel about one network namespace.
+/// A netlink socket in one network namespace.
 pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
 }
 
 impl Netlink {
-    /// About the namespace of the calling thread.
+    /// Opens a socket in the namespace of the calling thread.
     pub(crate) fn open() -> io::Result<Netlink> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -82,13 +82,13 @@ impl Netlink {
             .ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
     }
 
-    /// The index of the device that one is connected to or lies on, as its own namespace has it.
+    /// The index of a device's peer or lower device, in the device's own namespace.
     pub(crate) fn peer_of(&mut self, name: &str) -> io::Result<Option<u32>> {
         let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
         request.text(libc::IFLA_IFNAME, name);
         let answer = self.ask(request)?;
         let all: Vec<_> = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..]).collect();
-        // In another namespace the number means something else.
+        // In another namespace the index means something else.
         let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
         let peer = all
             .iter()
@@ -98,7 +98,7 @@ impl Netlink {
             .map(|(_, bytes)| word(&bytes[..4])))
     }
 
-    /// Brings a device up, and gives it what is stated.
+    /// Brings a device up with this configuration.
     pub(crate) fn set_up(&mut self, index: u32, device: &DeviceConfig) -> io::Result<()> {
         let up = libc::IFF_UP as u32;
         let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, up, up));
@@ -114,7 +114,7 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Gives a device an address, alone in its subnet.
+    /// Adds an address to a device, alone in its subnet.
     pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         let [a, b, c, d] = index.to_ne_bytes();
         let header = [
@@ -133,12 +133,12 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Sends packets for a host out of a device from now on, in place of where they went.
+    /// Adds or replaces the route to a host.
     pub(crate) fn set_route(&mut self, route: &Route<'_>) -> io::Result<()> {
         self.ask(route.request()).map(drop)
     }
 
-    /// Says for good which Ethernet address a neighbour has, so that no ARP is lost on a bad link.
+    /// Sets a permanent Ethernet address of a neighbour, so that no ARP is lost on a bad link.
     pub(crate) fn add_neighbour(
         &mut self,
         index: u32,
@@ -155,7 +155,7 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// A veth pair: one end here, the other in another namespace.
+    /// Adds a veth pair: one end here, the other in another namespace.
     pub(crate) fn add_veth(
         &mut self,
         name: &str,
@@ -177,12 +177,12 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Puts a queueing discipline at a device's root, or in place of the one of the same kind.
+    /// Adds a queueing discipline at a device's root, or replaces the one of the same kind.
     pub(crate) fn set_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
         self.ask(qdisc_request(index, kind, options)).map(drop)
     }
 
-    /// Puts a queueing discipline of ours at a device's root, where nobody set up another one.
+    /// Adds a queueing discipline of ours at a device's root, if there is no other one.
     pub(crate) fn add_own_qdisc(
         &mut self,
         index: u32,
@@ -196,9 +196,9 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// What our queueing discipline at a device's root counted; `None` where there is none of ours.
+    /// The counters of our queueing discipline at a device's root; `None` if there is none of ours.
     pub(crate) fn own_qdisc(&mut self, index: u32) -> io::Result<Option<QdiscStats>> {
-        // Echoed: kernels before 6.8 answer such a question to listeners only.
+        // With echo: kernels before 6.8 send the reply only to listeners.
         let request = Request::new(
             libc::RTM_GETQDISC,
             libc::NLM_F_ECHO,
@@ -206,7 +206,7 @@ impl Netlink {
         );
         let answer = match self.ask(request) {
             Ok(answer) => answer,
-            // Devices without a queue, and those whose discipline the kernel does not show.
+            // Devices without a queue, or whose discipline the kernel hides.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
                 return Ok(None);
             }
@@ -217,8 +217,8 @@ impl Netlink {
         Ok((handle == Some(OWN_HANDLE)).then(|| QdiscStats::read(&answer[HEADER_BYTES + 20..])))
     }
 
-    /// Removes our queueing discipline from a device's root; the kernel puts its default there again. None of ours is no
-    /// error.
+    /// Removes our queueing discipline from a device's root; the kernel restores its default.
+    /// It is not an error if there is none of ours.
     pub(crate) fn remove_own_qdisc(&mut self, index: u32) -> io::Result<()> {
         let request = Request::new(libc::RTM_DELQDISC, 0, &qdisc_header(index, OWN_HANDLE));
         match self.ask(request) {
@@ -234,7 +234,7 @@ impl Netlink {
         }
     }
 
-    /// What a device counted so far.
+    /// A device's counters so far.
     pub(crate) fn stats(&mut self, index: u32) -> io::Result<DeviceStats> {
         let answer = self.ask(Request::new(
             libc::RTM_GETLINK,
@@ -259,7 +259,7 @@ impl Netlink {
         })
     }
 
-    /// Sends a request and returns its answer; for an acknowledgement, an empty one.
+    /// Sends a request and returns its reply; empty for an acknowledgement.
     fn ask(&mut self, mut request: Request) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let length = request.bytes.len() as u32;
@@ -297,7 +297,7 @@ impl Netlink {
     }
 }
 
-/// What a device is given when it is brought up.
+/// The configuration of a device when it is brought up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceConfig {
     pub mtu: Option<u32>,
@@ -305,16 +305,16 @@ pub(crate) struct DeviceConfig {
     pub address: Option<[u8; 6]>,
 }
 
-/// How a host is reached.
+/// How to reach a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route<'a> {
     pub device: u32,
     pub to: Ipv4Addr,
-    /// What packets are said to come from.
+    /// The source address of packets.
     pub source: Ipv4Addr,
-    /// Who forwards them, if it is not a neighbour.
+    /// The forwarding host, if the destination isn't a neighbour.
     pub gateway: Option<Ipv4Addr>,
-    /// TCP congestion control of connections over it, if not the kernel's default.
+    /// TCP congestion control of connections over this route, if not the kernel's default.
     pub congestion: Option<&'a str>,
 }
 
@@ -353,7 +353,7 @@ struct Request {
 
 impl Request {
     fn new(kind: u16, flags: libc::c_int, header: &[u8]) -> Request {
-        // Replacing and "only when new" contradict each other.
+        // REPLACE and EXCL contradict each other.
         let exclusive = if flags & libc::NLM_F_REPLACE != 0 {
             libc::NLM_F_EXCL
         } else {
@@ -378,7 +378,7 @@ impl Request {
         });
     }
 
-    /// An attribute whose value is what `fill` adds.
+    /// Adds an attribute whose value is written by `fill`.
     fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Request)) {
         let start = self.bytes.len();
         self.bytes.extend([0, 0]);
@@ -409,7 +409,7 @@ fn qdisc_header(index: u32, handle: u32) -> Vec<u8> {
 }
 
 impl QdiscStats {
-    /// Of the attributes behind a `struct tcmsg`.
+    /// Parses the attributes after a `struct tcmsg`.
     fn read(bytes: &[u8]) -> QdiscStats {
         let mut stats = QdiscStats::default();
         let of_all = attributes(bytes)
@@ -445,7 +445,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(bytes.try_into().expect("four bytes"))
 }
 
-/// Kinds and values of a run of attributes; ends at one whose length cannot be.
+/// Kinds and values of consecutive attributes; stops at an invalid length.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes([*rest.first()?, *rest.get(1)?]));
@@ -460,8 +460,7 @@ fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Attributes read back as they were written, padding and nesting included, and a
-    /// length that cannot be ends the reading instead of the program.
+    /// Attributes round-trip, including padding and nesting, and an invalid length ends parsing instead of the program.
     #[test]
     fn attributes_round_trip() {
         let mut request = Request::new(libc::RTM_NEWLINK, 0, &[]);
@@ -479,14 +478,14 @@ mod tests {
         assert_eq!(attributes(&[2, 0, 1, 0, 7]).count(), 0);
     }
 
-    /// A discipline is asked for as `tc qdisc replace dev lo root netem …` (iproute2 6.1) asks for it:
-    /// but for a handle of our own and the sequence number, byte for byte.
+    /// The request for a discipline is the same as that of `tc qdisc replace dev lo root netem …` (iproute2 6.1), byte
+    /// for byte, except for our handle and the sequence number.
     #[test]
     fn disciplines_are_asked_for_as_tc_does() {
         let options = [0x5a; 24];
         let request = qdisc_request(1, "netem", &options);
         let mut expected = Vec::new();
-        // struct nlmsghdr; its length and number are filled in when it is sent.
+        // struct nlmsghdr; length and sequence number are set on sending.
         expected.extend([0, 0, 0, 0]);
         expected.extend(36u16.to_ne_bytes()); // RTM_NEWQDISC
         expected.extend((0x1u16 | 0x4 | 0x100 | 0x400).to_ne_bytes()); // request, ack, replace, create
@@ -503,7 +502,7 @@ mod tests {
         assert_eq!(request.bytes, expected);
     }
 
-    /// Counters are found in what a kernel answers, and nothing is read beyond its end.
+    /// Counters are found in a kernel's reply, and nothing is read beyond its end.
     #[test]
     fn counters_of_disciplines_are_read() {
         let mut request = Request::new(libc::RTM_GETQDISC, 0, &[]);
@@ -530,8 +529,7 @@ mod tests {
         }
     }
 
-    /// The kernel takes a request as it is written here: the loopback device of whatever
-    /// namespace the tests run in is found by its name.
+    /// The kernel accepts a request as encoded here: the loopback device of the test's namespace is found by name.
     #[test]
     fn finds_the_loopback_device() {
         let mut netlink = Netlink::open().unwrap();

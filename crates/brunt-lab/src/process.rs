@@ -1,14 +1,14 @@
-//! Processes by their numbers, as far as faults and services need them: what `/proc` says of one, and signals to it.
+//! Processes by number, as faults and services need them: their data in `/proc`, and signals to them.
 
 use std::fmt::Display;
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A service with more processes than this is not followed any further.
+/// The search for a service's processes stops at this number.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// The name of a process's program, of which the kernel keeps 15 bytes.
+/// The name of a process's program, truncated to 15 bytes by the kernel.
 pub(crate) fn comm(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(text.trim_end_matches('\n').to_string())
@@ -17,7 +17,7 @@ pub(crate) fn comm(pid: u32) -> Option<String> {
 /// A field of a process by its number in proc_pid_stat(5), from 4 on.
 pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the state behind it is field 3.
+    // The name in parentheses may contain anything; the state after it is field 3.
     stat.rsplit_once(") ")?
         .1
         .split(' ')
@@ -26,12 +26,12 @@ pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
         .ok()
 }
 
-/// When a process was started, in ticks since the machine was; together with its number that names it.
+/// When a process was started, in ticks since boot; together with its number it identifies the process.
 pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// Whether there is no such process, or only its body.
+/// Whether there is no such process, or only a zombie.
 pub(crate) fn is_dead(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -40,13 +40,13 @@ pub(crate) fn is_dead(pid: u32) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Sends a signal to a process whose number is known to be its own still.
+/// Sends a signal to a process whose number cannot have been reused.
 pub(crate) fn signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.ok_or(rustix::io::Errno::SRCH)?, signal)
 }
 
-/// The living processes below this one: its children, theirs, and so on. One that was started meanwhile may be missing.
+/// All living descendants of this process. One that was started meanwhile may be missing.
 pub fn below(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
     let mut next = 0;
@@ -63,7 +63,7 @@ pub fn below(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The children of all threads of a process, dead ones that nobody has waited for as well.
+/// The children of all threads of a process, including zombies.
 fn children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
@@ -97,12 +97,12 @@ pub(crate) fn all() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Bytes of memory that are present for a process, shared ones too.
+/// Resident memory of a process in bytes, including shared memory.
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:").unwrap_or(0)
 }
 
-/// An amount of memory of a process by its name in proc_pid_status(5); `None` where its /proc cannot be seen.
+/// An amount of memory of a process by its name in proc_pid_status(5); `None` if its /proc entry cannot be read.
 pub(crate) fn status_bytes(process: impl Display, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A process, its child and grandchild; by either way of looking.
+    /// A process's child and grandchild are found by either method.
     #[test]
     fn finds_all_below() {
         let script = "sh -c 'sleep 1000 & echo $!; wait' & wait";

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A link between two hosts, by their numbers, and how long a packet takes there and back.
+/// A link between two hosts, by index, and its delays there and back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub between: [usize; 2],
     pub delay: [Duration; 2],
 }
 
-/// For each host, by which of its links it begins the way to each other host: the link's number and
-/// direction (0 from its first host). Hosts that cannot be reached are left out.
+/// For each host, the first link on the path to each other host: the link's index and direction (0 from its first
+/// host). Unreachable hosts are omitted.
 pub(crate) fn first_steps(hosts: usize, edges: &[Edge]) -> Vec<BTreeMap<usize, (usize, usize)>> {
     (0..hosts)
         .map(|from| from_host(from, hosts, edges))
@@ -24,11 +24,11 @@ pub(crate) fn first_steps(hosts: usize, edges: &[Edge]) -> Vec<BTreeMap<usize, (
 
 /// The same for one host.
 fn from_host(from: usize, hosts: usize, edges: &[Edge]) -> BTreeMap<usize, (usize, usize)> {
-    /// Links and time of a way, and its first step.
+    /// Number of links and total delay of a path, and its first step.
     type Way = ((usize, Duration), Option<(usize, usize)>);
     let mut best: Vec<Option<Way>> = vec![None; hosts];
     best[from] = Some(((0, Duration::ZERO), None));
-    // Bellman and Ford: a way has fewer links than there are hosts, and a lab is small.
+    // Bellman-Ford: a path has fewer links than there are hosts, and a lab is small.
     for _ in 1..hosts {
         let mut better = false;
         for (number, edge) in edges.iter().enumerate() {
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// Fewest links first, then the least time; what no link leads to is left out; a circle ends.
+    /// Fewest links first, then the lowest delay; unreachable hosts are omitted; cycles end.
     #[test]
     fn shortest_ways() {
         let check =
@@ -121,7 +121,7 @@ mod tests {
         );
     }
 
-    /// The direction is that of the link's description.
+    /// Directions are those of the links' descriptions.
     #[test]
     fn directions() {
         let steps = first_steps(3, &[edge(1, 0, 1), edge(1, 2, 1)]);

@@ -1,10 +1,10 @@
-//! A folder for the files of services, which goes away with the experiment, however that ends: a process of its own
-//! waits for that ([`crate::guard`]).
+//! A folder for the files of services that is removed at the end of the experiment, however that ends: a separate
+//! process waits for the end ([`crate::guard`]).
 //!
-//! Processes that have the folder in their environment ([`FOLDERS_VARIABLE`]) end before it is removed: those that a
-//! service had moved to the background when its keeper was killed. In a lab the folder is made outside, before the
-//! namespaces are, and handed in as a descriptor, because what guards it would be killed with the lab's processes. The
-//! rule: nothing is removed that is mounted there.
+//! Processes that have the folder in their environment ([`FOLDERS_VARIABLE`]) are killed before it is removed:
+//! background processes of a service whose keeper was killed. For a lab, the folder is created outside, before the
+//! namespaces, and passed in as a descriptor, because a guard inside would be killed with the lab's processes. The
+//! rule: nothing is removed that is mounted in the folder.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -21,17 +21,17 @@ use crate::guard::{Guard, Undo};
 use crate::io_group;
 use crate::process::all;
 
-/// Names that are tried; another experiment may have the first ones.
+/// Maximum names to try; other experiments may use the first ones.
 const NAMES_MAX: u32 = 1000;
-/// How long processes that still write to it get to end.
+/// How long processes that still write to the folder may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often removal is tried.
+/// Interval between attempts to remove the folder.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The variable by which processes of services know the folder, and are known by it.
+/// The environment variable that gives service processes their folder, and by which they are found.
 pub const FOLDERS_VARIABLE: &str = "BRUNT_FOLDERS";
 
-/// A folder that goes away.
+/// A folder that is removed on drop.
 #[derive(Debug)]
 pub struct ServiceFolder {
     path: PathBuf,
@@ -39,12 +39,12 @@ pub struct ServiceFolder {
 }
 
 impl ServiceFolder {
-    /// A new one below the folder for temporary files (`TMPDIR`). Others may enter it, but not list it.
+    /// Creates a folder below that for temporary files (`TMPDIR`). Other users may enter it, but not list it.
     ///
     /// # Errors
-    /// It cannot be made, or not be guarded.
+    /// It cannot be created or guarded.
     pub fn new() -> io::Result<ServiceFolder> {
-        // Without links, as the kernel names mounts: one in the folder is not found by another path.
+        // Canonical, as in the kernel's mount table, so that mounts in the folder are found.
         let within = std::env::temp_dir().canonicalize()?;
         for number in 0..NAMES_MAX {
             let path = within.join(format!("brunt-{}-{number}", std::process::id()));
@@ -71,24 +71,24 @@ impl ServiceFolder {
         )))
     }
 
-    /// For a process that [`ServiceFolder::of`] tells of it.
+    /// A descriptor to pass to a process that calls [`ServiceFolder::of`].
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process is out of descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(File::open(&self.path)?.into())
     }
 
-    /// The folder of this descriptor, which another process guards.
+    /// Opens the folder of this descriptor, which another process guards.
     ///
     /// # Errors
-    /// It is gone.
+    /// The folder is gone.
     pub fn of(descriptor: &OwnedFd) -> io::Result<ServiceFolder> {
         let path = fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
         fs::metadata(&path).map(|_| ServiceFolder { path, guard: None })
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -96,7 +96,7 @@ impl ServiceFolder {
 
 impl Drop for ServiceFolder {
     fn drop(&mut self) {
-        // What is left is tried once more by the guard.
+        // If removal fails, the guard retries it.
         if remove(&self.path).is_ok()
             && let Some(guard) = self.guard.take()
         {
@@ -105,14 +105,14 @@ impl Drop for ServiceFolder {
     }
 }
 
-/// Removes a folder with all that is in it, as soon as nobody adds to it.
+/// Removes a folder with everything in it, as soon as no process adds to it.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let begin = Instant::now();
     io_group::remove_of(path);
     loop {
         end_users(path);
         if let Some(mounted) = mounted_below(path)? {
-            // A mount of a service that was killed. Where it may not be taken away its files are nobody's to remove.
+            // A mount of a killed service. If it cannot be unmounted, its files must not be removed.
             unmount(&mounted, UnmountFlags::DETACH)?;
             continue;
         }
@@ -134,7 +134,7 @@ fn end_users(folder: &Path) {
     ]
     .concat();
     for pid in all().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
-        // What is read is of the process that is held, unless it is gone, which a signal will say.
+        // The data belongs to the process that is held, unless it has ended, which the signal will report.
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
             continue;
         };
@@ -149,7 +149,7 @@ fn end_users(folder: &Path) {
     }
 }
 
-/// Something that is mounted in this folder, the last one if there are several.
+/// A mount point in this folder, the last one if there are several.
 fn mounted_below(folder: &Path) -> io::Result<Option<PathBuf>> {
     let text = fs::read_to_string("/proc/self/mountinfo")?;
     let place = |line: &str| Some(unescaped(line.split(' ').nth(4)?));
@@ -157,7 +157,7 @@ fn mounted_below(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(text.lines().filter_map(place).rfind(below))
 }
 
-/// Blanks are written as `\040`, and some others likewise (proc_pid_mountinfo(5)).
+/// Spaces are written as `\040`, and a few other characters similarly (proc_pid_mountinfo(5)).
 fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -195,7 +195,7 @@ mod tests {
         remove(&path).unwrap();
     }
 
-    /// Who has the folder in its environment ends, and nobody else.
+    /// Only processes with the folder in their environment are killed.
     #[test]
     fn users_end_with_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -210,7 +210,7 @@ mod tests {
                 .unwrap()
         };
         let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
-        // Until the program runs, the environment is that of this process.
+        // Until the program is executed, the environment is that of this process.
         let has_it = || {
             let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
             environment

@@ -17,21 +17,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys;
 
-/// Tells the inner process that it is one, which descriptor its parent holds the other end of, and which ones to keep.
+/// Marks the inner process; the value is the descriptor of the pipe from its parent and the descriptors to keep.
 const MARK: &str = "BRUNT_STAGE";
 
-/// On which side of the door the caller is.
+/// On which side of the new namespaces the caller is.
 #[derive(Debug)]
 pub enum Entered {
-    /// In the namespaces: go on, hosts and links can be made.
+    /// In the namespaces: hosts and links can be created.
     Inside,
-    /// The inner process did everything and ended with this status: end likewise.
+    /// The inner process did everything and exited with this status: exit likewise.
     Done(u8),
     /// The inner process was killed by this signal.
     Killed(i32),
 }
 
-/// Why there is no stage.
+/// Why the namespaces could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create the namespaces of a lab: {what} ({source})")]
 pub struct StageError {
@@ -41,24 +41,23 @@ pub struct StageError {
 }
 
 impl StageError {
-    /// Which setting forbids it, and how to run instead.
+    /// The setting that forbids it, and how to run instead.
     pub fn advice(&self) -> &str {
         &self.advice
     }
 }
 
-/// Starts this program again in namespaces of its own, with the same arguments, and waits for it;
-/// signals that are sent to the outer process reach the inner one. In the inner process, returns at
-/// once.
+/// Starts this program again in new namespaces, with the same arguments, and waits for it; signals to the outer process
+/// are forwarded to the inner one. In the inner process, returns at once.
 ///
 /// # Errors
-/// The system forbids user namespaces, or the program has threads already.
+/// The system forbids user namespaces, or the program already has several threads.
 pub fn enter() -> Result<Entered, StageError> {
     enter_with(Vec::new()).map(|(entered, _)| entered)
 }
 
-/// The same; the inner process gets descriptors of the outer one, such as sockets that listen outside, in their order. In
-/// the inner process, which has none yet, `keep` is empty.
+/// The same, and passes descriptors to the inner process, in order, such as sockets that listen outside. In the inner
+/// process, which has none yet, `keep` is empty.
 ///
 /// # Errors
 /// See [`enter`].
@@ -69,10 +68,10 @@ pub fn enter_with(keep: Vec<OwnedFd>) -> Result<(Entered, Vec<OwnedFd>), StageEr
     }
 }
 
-/// Whether this process has root's rights over the machine, not only over namespaces of its own: for attributes `trusted.*`
-/// of files and for block devices, for instance.
+/// Whether this process has root's rights over the machine, not just over its own namespaces: for file attributes
+/// `trusted.*` and for block devices, for example.
 pub fn is_root_of_machine() -> bool {
-    // All users of the kernel, under their own numbers.
+    // All users of the kernel, mapped to their own numbers.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
     let may = rustix::thread::capabilities(None);
@@ -83,7 +82,7 @@ pub fn is_root_of_machine() -> bool {
         })
 }
 
-/// Whether this is the inner process, which has not entered yet.
+/// Whether this is the inner process and it has not entered yet.
 pub fn is_inner() -> bool {
     mark().is_some()
 }
@@ -92,15 +91,15 @@ fn mark() -> Option<String> {
     env::var(MARK).ok().filter(|_| std::process::id() == 1)
 }
 
-/// The inner side: makes sure of the parent, and looks at its own processes only. `descriptors` are that of the parent and,
-/// each after a comma, those to keep.
+/// The inner side: checks that the parent lives, and mounts its own /proc. `descriptors` are the parent's and, each
+/// after a comma, those to keep.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let failed = |what, source| StageError {
         what,
         source,
         advice: String::new(),
     };
-    // No thread was started yet, so nobody reads the environment meanwhile.
+    // No thread was started yet, so none reads the environment concurrently.
     sys::remove_variable(MARK);
     let broken = |_| {
         failed(
@@ -117,7 +116,7 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
     let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
     let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;
-    // The parent died before it could be told to take us along?
+    // The parent may have died before the inner process was set to be killed with it.
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
     let at_once = Timespec {
         tv_sec: 0,
@@ -130,13 +129,13 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
             io::ErrorKind::BrokenPipe.into(),
         ));
     }
-    // A /proc that shows our processes under our numbers. Where a container masks parts of /proc the
-    // kernel refuses; then /proc/self works still, and nothing here needs more.
+    // A /proc with the processes of this namespace. The kernel refuses it where a container masks parts of /proc;
+    // /proc/self still works then, which is enough here.
     let _ = sys::mount_proc();
     Ok(kept)
 }
 
-/// The outer side: makes the namespaces, starts the inner process in them, and waits.
+/// The outer side: creates the namespaces, starts the inner process in them, and waits.
 fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     let failed = |what| {
         move |source: io::Error| StageError {
@@ -153,7 +152,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     }
     let program = env::current_exe().map_err(failed("cannot find this program's file"))?;
     let all = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWNS;
-    // Root keeps its own user namespace, in which it may do more: real devices, real-time priorities.
+    // Root keeps its user namespace, which allows more: real devices, real-time priorities.
     let privileged = rustix::process::geteuid().is_root() && sys::unshare(all).is_ok();
     if !privileged {
         let (user, group) = (
@@ -202,8 +201,8 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     })
 }
 
-/// Waits until a process has ended. Those of the signals that somebody sends to this one meanwhile reach it; what the
-/// terminal sends it sends to both.
+/// Waits until a process has ended, and forwards to it the signals that other processes send to
+/// this one; terminal signals reach both anyway.
 pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -219,7 +218,7 @@ pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<
     }
 }
 
-/// What forbids it here: the settings of this very machine, then what usually does.
+/// The settings of this machine that forbid it, or else the usual ones.
 fn advice(error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::EINVAL) {
         return "this is a mistake in Brunt: the program has threads already".to_string();

@@ -1,4 +1,4 @@
-//! The calls that need `unsafe`: namespaces, TAP devices, interfaces, waiting for signals. All of it is here, and
+//! The calls that need `unsafe`: namespaces, TAP devices, interfaces, waiting for signals. All unsafe code is here, and
 //! every function is safe to call.
 
 use std::io;
@@ -21,42 +21,42 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// Leaves namespaces for new ones; `flags` of clone(2).
+/// Moves the calling process or thread to new namespaces; `flags` as for clone(2).
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: integers only. Callers pass CLONE_NEW* flags, none of which takes memory or
     // descriptors away from other threads.
     check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
-/// The calling thread enters the network namespace of this descriptor.
+/// Moves the calling thread to the network namespace of this descriptor.
 pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: integers only; the descriptor is open as long as it is borrowed.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// The calling thread enters a mount namespace, whose root is `root`, and stays in its working folder: in the one that has
-/// this path there, or where there is none, in the one that it was in.
+/// Moves the calling thread to a mount namespace with the root `root`. Its working folder becomes the one with the same
+/// path there; if there is none, it stays in the previous one.
 pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     use rustix::process::{chdir, chroot, fchdir};
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    // Threads of a process share their root and working folder; the kernel lets none of them go alone (setns(2)).
+    // Threads of a process share their root and working folder; the kernel refuses to move just one of them (setns(2)).
     unshare(libc::CLONE_FS)?;
     let folder = open(
         c".",
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    // Without allocating: this is called between fork and exec, too.
+    // No allocation: this is also called between fork and exec.
     let mut path = [0u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most the stated bytes, which are the array's.
     let bytes = unsafe { libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) };
     move_into_link_name_space(mounts, Some(LinkNameSpaceType::Mount))?;
-    // The kernel chose the namespace's own root, which is not that of a process in a chroot(2).
+    // setns chose the namespace's own root, which differs from that of a process in a chroot(2).
     fchdir(root)?;
     chroot(c".")?;
     let named = std::ffi::CStr::from_bytes_until_nul(&path);
-    // A folder that cannot be reached from the root has no path that begins there.
+    // The path of a folder that is unreachable from the root doesn't start with a slash.
     let named = named
         .ok()
         .filter(|named| bytes > 0 && named.to_bytes().starts_with(b"/"));
@@ -66,7 +66,7 @@ pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::
     }
 }
 
-/// The namespaces of a host, open.
+/// The open namespaces of a host.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     pub(crate) network: OwnedFd,
@@ -76,13 +76,13 @@ pub(crate) struct Namespaces {
 }
 
 impl Namespaces {
-    /// The calling thread enters them; there is no way back.
+    /// Moves the calling thread to the namespaces; there is no way back.
     pub(crate) fn enter(&self) -> io::Result<()> {
         enter_network(self.network.as_fd())?;
         enter_mounts(self.mounts.as_fd(), self.root.as_fd())
     }
 
-    /// More descriptors of the same.
+    /// Duplicates the descriptors.
     pub(crate) fn try_clone(&self) -> io::Result<Namespaces> {
         Ok(Namespaces {
             network: self.network.try_clone()?,
@@ -92,13 +92,13 @@ impl Namespaces {
     }
 }
 
-/// The process that `command` will start runs in these namespaces, and on these cores, from its first instruction.
+/// Makes the process that `command` will start run in these namespaces and on these cores.
 pub(crate) fn enter_on_spawn(
     command: &mut Command,
     namespaces: Namespaces,
     cores: rustix::thread::CpuSet,
 ) {
-    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
+    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
     unsafe {
         command.pre_exec(move || {
             namespaces.enter()?;
@@ -107,10 +107,10 @@ pub(crate) fn enter_on_spawn(
     }
 }
 
-/// The process that `command` will start is killed when the calling *thread* ends, and gets these
-/// signals unblocked.
+/// Makes the process that `command` will start be killed when the calling
+/// *thread* ends, and unblocks all signals in it.
 pub(crate) fn die_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
+    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
     unsafe {
         command.pre_exec(|| {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
@@ -126,7 +126,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Signals that wait until somebody asks for them.
+/// Blocked signals that are waited for.
 pub(crate) struct Signals(libc::sigset_t);
 
 impl Signals {
@@ -148,7 +148,7 @@ impl Signals {
         }
     }
 
-    /// The next one, and whether a process sent it (rather than the kernel, as for Ctrl-C).
+    /// Waits for the next signal; returns it, and whether a process sent it (not the kernel, as for Ctrl-C).
     pub(crate) fn wait(&self) -> io::Result<(libc::c_int, bool)> {
         loop {
             // SAFETY: the set is initialised, the info is of this frame and filled by the call.
@@ -165,8 +165,8 @@ impl Signals {
     }
 }
 
-/// A TAP device with virtio-net headers of [`crate::link::VNET_HEADER_BYTES`] in front of each frame, made in
-/// the network namespace of the calling thread. Closing the last descriptor removes it.
+/// Creates a TAP device in the calling thread's network namespace, with a virtio-net header of
+/// [`crate::link::VNET_HEADER_BYTES`] before each frame. Closing the last descriptor removes it.
 pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
     let flags =
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
@@ -183,7 +183,7 @@ pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
     Ok(tap)
 }
 
-/// Which packets the host may leave to be finished behind a TAP: `TUN_F_*` of linux/if_tun.h.
+/// Sets the offloads that the host may leave to a TAP: `TUN_F_*` of linux/if_tun.h.
 pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io::Result<()> {
     // SAFETY: an ioctl that takes an integer.
     check(unsafe {
@@ -196,7 +196,7 @@ pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io:
     .map(drop)
 }
 
-/// A request about a device.
+/// A device request.
 fn ifreq(device: &str) -> libc::ifreq {
     assert!(
         device.len() < libc::IFNAMSIZ,
@@ -210,7 +210,7 @@ fn ifreq(device: &str) -> libc::ifreq {
     request
 }
 
-/// Any socket, to ask about devices of the calling thread's namespace.
+/// A socket for ioctls about devices of the calling thread's namespace.
 fn some_socket() -> io::Result<OwnedFd> {
     let (family, flags) = (
         rustix::net::AddressFamily::INET,
@@ -224,21 +224,21 @@ fn some_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket that takes every packet which reaches a device of the calling thread's namespace, and sends
-/// out of it; a virtio-net header of ten bytes stands in front of each.
+/// Opens a socket that receives every packet that arrives at a device of the calling thread's namespace, and sends
+/// through it; each packet has a virtio-net header of ten bytes.
 pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     let socket = make_packet_socket(buffer_bytes)?;
     bind_packet_socket(socket.as_fd(), index)?;
     Ok(socket)
 }
 
-/// Such a socket, which takes nothing before it is bound.
+/// The same, but nothing is received until it is bound.
 pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     const PACKET_IGNORE_OUTGOING: libc::c_int = 23; // linux/if_packet.h
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: integers only.
     let socket = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: it was just opened, and nobody else knows of it.
+    // SAFETY: it was just opened, and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let on: libc::c_int = 1;
     set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on)?;
@@ -249,13 +249,13 @@ pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedF
         &on,
     )?;
     for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
-        // Without the right to it the usual buffer has to do; what it drops is counted.
+        // Without the required capability, the default buffer has to do; drops are counted.
         let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, option, &buffer_bytes);
     }
     Ok(socket)
 }
 
-/// Sets an option of a socket, whose value is of the type that its manual says and points to nothing.
+/// Sets a socket option to a value of the type that its manual specifies, without pointers in it.
 fn set_option<T: Copy>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -270,7 +270,7 @@ fn set_option<T: Copy>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) }).map(drop)
 }
 
-/// Has a packet socket take what reaches this device, and send out of it.
+/// Makes a packet socket receive from this device, and send through it.
 pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a valid sockaddr_ll.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_ll>() };
@@ -282,7 +282,7 @@ pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Resu
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
 }
 
-/// Packets that such a socket had no place for, since it was asked last.
+/// Packets dropped by such a socket for lack of room since the last call.
 pub(crate) fn packet_socket_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // struct tpacket_stats: packets, drops.
     let mut counts = [0u32; 2];
@@ -294,8 +294,7 @@ pub(crate) fn packet_socket_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from(counts[1]))
 }
 
-/// The namespace of the calling thread forwards packets that are meant for others, and tells nobody of
-/// shorter ways.
+/// Makes the calling thread's namespace forward packets, without sending redirects.
 pub(crate) fn forward_packets() -> io::Result<()> {
     for devices in ["all", "default"] {
         let _ = std::fs::write(
@@ -306,15 +305,15 @@ pub(crate) fn forward_packets() -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
 
-/// Has a socket hold so many bytes that nobody read yet, or as many as the system allows.
+/// Sets a socket's receive buffer to this size, or the maximum that the system allows.
 pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
-        // Refused, the socket is as it was.
+        // If refused, the socket is unchanged.
         let _ = set_option(socket, libc::SOL_SOCKET, option, &bytes);
     }
 }
 
-/// Packets for which a socket had no place so far.
+/// Packets dropped by a socket for lack of room so far.
 pub(crate) fn socket_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SO_MEMINFO: libc::c_int = 55; // asm-generic/socket.h
     const DROPS: usize = 8; // linux/sock_diag.h, SK_MEMINFO_DROPS
@@ -334,20 +333,20 @@ pub(crate) fn socket_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(values[DROPS])
 }
 
-/// Timers of the calling thread to the nanosecond, instead of the usual 50 µs late.
+/// Makes the calling thread's timers exact to the nanosecond, instead of up to 50 µs late.
 pub(crate) fn exact_timers() {
     // SAFETY: integers only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// Priority (-20 to 19, lower goes first) of the calling thread alone: Linux has one for each
-/// (setpriority(2), bugs).
+/// Sets the priority (-20 to 19, lower goes first) of only the calling thread: on Linux
+/// each thread has its own (setpriority(2), bugs).
 pub(crate) fn raise_priority(nice: i32) -> io::Result<()> {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice)
         .map_err(io::Error::from)
 }
 
-/// Makes the calling thread a real-time one (SCHED_FIFO): it goes before all usual ones of its core.
+/// Makes the calling thread real-time (SCHED_FIFO): it preempts all normal threads of its core.
 pub(crate) fn real_time(priority: libc::c_int) -> io::Result<()> {
     // SAFETY: zeros are a valid sched_param, and the call reads it only.
     unsafe {
@@ -357,7 +356,7 @@ pub(crate) fn real_time(priority: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Reads a frame into `into`; `None` when there is none now.
+/// Reads a frame into `into`; `None` if there is none now.
 pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: the kernel writes at most the slice's length into it.
     let count = unsafe { libc::read(tap, into.as_mut_ptr().cast(), into.len()) };
@@ -382,7 +381,7 @@ pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Waits until one of the descriptors is readable, or `timeout` is over; those with which something is wrong.
+/// Waits until one of the descriptors is readable, or for `timeout`; returns which ones have an error.
 pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<[bool; 3]> {
     let mut polled = fds.map(|fd| libc::pollfd {
         fd,
@@ -403,7 +402,7 @@ pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::
     }
 }
 
-/// A /proc of this process namespace, seen by this mount namespace only.
+/// Mounts a /proc of this process namespace, visible only in this mount namespace.
 pub(crate) fn mount_proc() -> io::Result<()> {
     let none = std::ptr::null();
     // SAFETY: all strings end in zero; the kernel keeps none of them. Private first, so that the
@@ -428,29 +427,29 @@ pub(crate) fn mount_proc() -> io::Result<()> {
     }
 }
 
-/// Takes over a descriptor that was handed down by number.
+/// Takes ownership of a descriptor that was passed by number.
 pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD only asks whether it is open.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: it is open, and the process that left it for us told nobody else of it.
+    // SAFETY: it is open, and the process that left it to us gave it to no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Removes a variable from the environment.
 ///
 /// # Panics
-/// When other threads might read it meanwhile: only the first thread may call this, and before others.
+/// If other threads might read it concurrently: call this only from the first thread, before starting others.
 pub(crate) fn remove_variable(name: &str) {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     assert!(
         threads <= 1,
         "the environment is changed before threads are started"
     );
-    // SAFETY: there is no other thread, as was just seen.
+    // SAFETY: there is no other thread, as was just checked.
     unsafe { std::env::remove_var(name) };
 }
 
-/// Whether whoever wrote to this pipe has closed it.
+/// Whether the writers of this pipe have closed it.
 pub(crate) fn is_hung_up(pipe: impl AsFd) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
@@ -464,7 +463,7 @@ pub(crate) fn is_hung_up(pipe: impl AsFd) -> io::Result<bool> {
     Ok(polled[0].revents().contains(PollFlags::HUP))
 }
 
-/// Anonymous memory that is made present and kept from being swapped out, piece by piece.
+/// Anonymous memory that is made resident and locked piece by piece.
 pub(crate) struct LockedMemory {
     start: *mut libc::c_void,
     bytes: usize,
@@ -472,7 +471,7 @@ pub(crate) struct LockedMemory {
 }
 
 impl LockedMemory {
-    /// A mapping of which nothing is present yet.
+    /// Creates a mapping without resident pages.
     pub(crate) fn reserve(bytes: usize) -> io::Result<LockedMemory> {
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -490,7 +489,8 @@ impl LockedMemory {
         })
     }
 
-    /// Locks the next piece, of at most so many bytes, whole pages; whether there was one. Locking faults its pages in.
+    /// Locks the next piece, of at most `bytes` and whole pages; returns
+    /// whether there was one. Locking faults its pages in.
     pub(crate) fn lock_more(&mut self, bytes: usize) -> io::Result<bool> {
         let piece = bytes.min(self.bytes - self.locked_bytes);
         if piece == 0 {
@@ -505,7 +505,7 @@ impl LockedMemory {
 
 impl Drop for LockedMemory {
     fn drop(&mut self) {
-        // SAFETY: nobody else knows the address. Unmapping unlocks.
+        // SAFETY: the address is not used anywhere else. Unmapping unlocks.
         unsafe { libc::munmap(self.start, self.bytes) };
     }
 }

@@ -15,16 +15,16 @@ use crate::link::{Link, LinkDevice, LinkParts, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 use crate::sys;
 
-/// Packets that wait in a host's device for the link's thread. Far more than a socket sends at once,
-/// and counted when it was not enough.
+/// Packets that may wait in a host's device for the link's thread. Far more than a
+/// socket sends at once; overflows are counted.
 const DEVICE_QUEUE_PACKETS: u32 = 16_384;
-/// Most bytes under way in one direction: a second of 4 Gb/s.
+/// Maximum bytes in flight in one direction: one second at 4 Gb/s.
 const HELD_BYTES_MAX: usize = 512 << 20;
 
-/// What the prototype's sockets hold, so that it is slow rather than lossy.
+/// Buffer size of the prototype's sockets, which makes it slow rather than lossy.
 const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
 
-/// A link as an experiment describes it.
+/// The configuration of a link.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Its name.
@@ -33,42 +33,42 @@ pub struct LinkConfig {
     pub between: [String; 2],
     /// From the first to the second, and back.
     pub settings: [Settings; 2],
-    /// Largest IP packet in bytes: 1500, or 9000 for jumbo frames.
+    /// Maximum IP packet in bytes: 1500, or 9000 for jumbo frames.
     pub mtu: u32,
-    /// Chance follows from it.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Who carries the packets.
+    /// What carries the packets.
     pub carrier: Carrier,
 }
 
-/// Who carries a link's packets.
+/// What carries a link's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// Brunt, which cuts trains of segments where their fates differ.
+    /// Brunt, which splits trains of segments where their fates differ.
     #[default]
     Brunt,
-    /// Brunt, and hosts cut segments themselves, so that each packet comes alone: no segmentation offload.
+    /// Brunt, but hosts split segments themselves, so that each packet arrives alone: no segmentation offload.
     BruntWireSize,
     /// The kernel's netem on a veth pair.
     Netem,
-    /// A veth pair and nothing else; its settings have to be clear.
+    /// A plain veth pair; its settings must be clear.
     Bare,
-    /// The plainest emulator that one could write, for measurements beside it: it can delay, both ways
-    /// alike, and nothing else. No experiment uses it.
+    /// The simplest possible emulator, as a baseline for measurements: it can delay, equally in both directions, and
+    /// nothing else. Not available to experiments.
     Prototype {
-        /// Whether hosts cut segments themselves.
+        /// Whether hosts split segments themselves.
         wire_size: bool,
     },
 }
 
-/// Which of a link's pairs of devices packets take that nothing is to be done to.
+/// Index of the pair of devices that packets take when there is nothing to do with them.
 pub(crate) const STRAIGHT: usize = 1;
 
-/// Two devices that lead to each other.
+/// Two connected devices.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) devices: [LinkDevice; 2],
-    /// What they had counted when the link was made.
+    /// The devices' counters when the link was created.
     start: [DeviceStats; 2],
 }
 
@@ -78,7 +78,7 @@ impl Ends {
         Ok(Ends { devices, start })
     }
 
-    /// What they counted since.
+    /// The change of the counters since then.
     pub(crate) fn stats(&self) -> io::Result<[DeviceStats; 2]> {
         let mut since = [DeviceStats::default(); 2];
         for ((since, device), start) in since.iter_mut().zip(&self.devices).zip(&self.start) {
@@ -97,14 +97,14 @@ impl Ends {
 /// The devices of one link.
 pub(crate) struct Wires {
     hosts: [Host; 2],
-    /// What the link's thread reads and writes; none where the kernel carries.
+    /// The descriptors that the link's thread reads and writes; none if the kernel carries the link.
     taps: Vec<OwnedFd>,
-    /// The link's own devices, and those of the veth pair beside it.
+    /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
 }
 
 impl Wires {
-    /// Makes the devices of a link, the `number`-th of its lab, up and known to each other.
+    /// Creates the devices of a link, the `number`-th of its lab, brings them up and makes them known to each other.
     ///
     /// # Errors
     /// The machine refuses.
@@ -147,10 +147,10 @@ impl Wires {
         Ok(Wires { hosts, taps, pairs })
     }
 
-    /// Starts what carries frames between them.
+    /// Starts what carries frames between the devices.
     ///
     /// # Errors
-    /// The machine refuses, or netem does not have these settings.
+    /// The machine refuses, or netem doesn't support these settings.
     pub(crate) fn start(
         self,
         config: &LinkConfig,
@@ -195,12 +195,12 @@ impl Wires {
     }
 }
 
-/// A veth pair from the first host to the second.
+/// Creates a veth pair from the first host to the second.
 fn add_veth(hosts: &[Host; 2], name: &str) -> io::Result<()> {
     hosts[0].run(|| Netlink::open()?.add_veth(name, hosts[1].network().as_fd(), name))
 }
 
-/// Makes both ends of a pair of devices ready; `place` (link, pair) makes their Ethernet addresses unique.
+/// Sets up both ends of a pair of devices; `place` (link, pair) makes their Ethernet addresses unique.
 fn join(
     config: &LinkConfig,
     hosts: &[Host; 2],
@@ -230,7 +230,7 @@ fn device_name(number: u8) -> String {
     format!("link{number}")
 }
 
-/// A TAP device in the namespace of the calling thread.
+/// Opens a TAP device in the calling thread's namespace.
 fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
     let tap = sys::open_tap(&device_name(number))?;
     let cut_here = config.carrier == Carrier::Brunt;
@@ -244,7 +244,7 @@ fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
     Ok(tap)
 }
 
-/// A veth pair from a host to a separate namespace, and a packet socket there, which keeps both.
+/// Creates a veth pair from a host to a separate namespace, and a packet socket there, which keeps both alive.
 fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Result<OwnedFd> {
     let name = device_name(number);
     let middle = Host::new("the middle", Ipv4Addr::new(10, 77, 255, number))?;
@@ -266,8 +266,8 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
     })
 }
 
-/// Makes the device of one end ready: up, and the neighbour known. `place` (link, pair, side) makes its
-/// Ethernet address unique in the lab.
+/// Sets up the device of one end: brings it up and adds the neighbour. `place` (link, pair, side)
+/// makes its Ethernet address unique in the lab.
 fn connect(host: &Host, other: &Host, name: &str, place: [u8; 3], mtu: u32) -> io::Result<u32> {
     // Locally administered.
     let address = |[link, pair, side]: [u8; 3]| [0x02, 0x42, 0x52, link, pair, side];

@@ -1,46 +1,46 @@
-//! A connection on the ring, plain or encrypted, as clients' links and servers' connections use it: bytes
-//! in, payloads to their place, headers and payloads out. A plain one moves data between the socket and a request's
-//! buffer; an encrypted one copies it once each way, through the cipher.
+//! A connection on the ring, plain or encrypted, as used by clients' links and servers' connections: receives bytes,
+//! places payloads, sends headers and payloads. A plain one moves data between the socket and a request's buffer; an
+//! encrypted one copies it once in each direction, through the cipher.
 //!
-//! The one rule: both behave alike, so that no owner knows which it has.
+//! The one rule: both behave alike, so that the owner need not know which one it has.
 
 use std::io::{self, Read, Write};
 
 use brunt_block::{Buf, Lent, PayloadPlace, Stream, StreamEvent};
 use rustls::Connection;
 
-/// Decrypted bytes are moved to the front when so many before them were consumed.
+/// Decrypted bytes are moved to the front when this many bytes before them were consumed.
 const PLAIN_BYTES: usize = 256 << 10;
-/// Zeros are encrypted from here.
+/// The source of zeros to encrypt.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// A connection. See the module.
+/// A connection; see the module.
 pub(crate) enum Channel {
-    /// As it is.
+    /// Unencrypted.
     Plain(Box<Stream>),
-    /// Through a cipher.
+    /// Encrypted.
     Tls(Box<TlsChannel>),
 }
 
 pub(crate) struct TlsChannel {
     stream: Stream,
     tls: Connection,
-    /// Written and not yet encrypted or not yet in the stream's queue, in bytes.
+    /// Bytes that were written but are not yet encrypted or not yet in the stream's queue.
     unsent_bytes: usize,
-    /// Decrypted and not consumed.
+    /// Decrypted bytes, not all consumed.
     plain: Vec<u8>,
     start: usize,
     placing: Option<Placing>,
     placed: Option<Buf>,
-    /// What ended it.
+    /// The error that broke the cipher.
     broken: Option<rustls::Error>,
-    /// The peer said that no more will come.
+    /// Whether the peer announced the end of its data.
     closed: bool,
     scratch: Vec<u8>,
 }
 
 struct Placing {
-    /// Empty for what is thrown away.
+    /// Empty if the bytes are discarded.
     buf: Buf,
     discard: bool,
     at: usize,
@@ -48,7 +48,7 @@ struct Placing {
 }
 
 impl Channel {
-    /// A stream, whose connection may be encrypted already.
+    /// A channel on a stream whose connection may be encrypted already.
     pub fn new(stream: Stream, tls: Option<Connection>) -> Channel {
         match tls {
             None => Channel::Plain(Box::new(stream)),
@@ -56,14 +56,14 @@ impl Channel {
         }
     }
 
-    /// What comes next is encrypted; what was received and not consumed is taken for encrypted, too. What was queued goes
-    /// out first, as it is.
+    /// Starts TLS. Bytes that were received and not consumed are treated as encrypted. Bytes
+    /// that were queued are sent first, unencrypted.
     ///
     /// # Errors
-    /// What was received is no TLS.
+    /// The received bytes are not TLS.
     ///
     /// # Panics
-    /// When it is encrypted already.
+    /// If the channel is encrypted already.
     pub fn begin_tls(self, tls: Connection) -> Result<Channel, rustls::Error> {
         let Channel::Plain(stream) = self else {
             panic!("TLS is begun once")
@@ -82,7 +82,7 @@ impl Channel {
         }
     }
 
-    /// What was received and not consumed. Empty while a place is being filled.
+    /// Bytes that were received and not consumed. Empty while a place is being filled.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -91,7 +91,7 @@ impl Channel {
         }
     }
 
-    /// Steps over the first `count` bytes.
+    /// Consumes the first `count` bytes.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         match self {
@@ -103,7 +103,7 @@ impl Channel {
         }
     }
 
-    /// Whether bytes that are still to come, so many of them, are better received where they belong.
+    /// Whether the `missing` bytes should be received directly into their place.
     pub fn wants_place(&self, missing: usize, total: usize) -> bool {
         match self {
             Channel::Plain(stream) => stream.wants_place(missing, total),
@@ -111,7 +111,7 @@ impl Channel {
         }
     }
 
-    /// The next `len` bytes go to `buf` from `offset` on; [`Channel::take_placed`] gives it back when all are there.
+    /// The next `len` bytes go to `buf` at `offset`; [`Channel::take_placed`] returns it when all have arrived.
     pub fn place(&mut self, buf: Buf, offset: usize, len: usize) {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Buf(buf), offset as u64, len),
@@ -135,7 +135,7 @@ impl Channel {
         }
     }
 
-    /// The next `len` bytes are thrown away; [`Channel::take_placed`] gives an empty buffer when all have come.
+    /// The next `len` bytes are discarded; [`Channel::take_placed`] returns an empty buffer when all have arrived.
     pub fn discard(&mut self, len: usize) {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Discard, 0, len),
@@ -155,7 +155,7 @@ impl Channel {
         }
     }
 
-    /// The place that was filled, once.
+    /// Takes the filled place, once.
     pub fn take_placed(&mut self) -> Option<Buf> {
         match self {
             Channel::Plain(stream) => match stream.take_placed()? {
@@ -167,7 +167,7 @@ impl Channel {
         }
     }
 
-    /// Bytes queued or being sent: what a sender that outruns its peer holds itself back by.
+    /// Bytes queued or being sent, by which a sender that outruns its peer limits itself.
     pub fn queued_bytes(&self) -> usize {
         match self {
             Channel::Plain(stream) => stream.queued_bytes(),
@@ -199,7 +199,7 @@ impl Channel {
         }
     }
 
-    /// Queues the first `len` bytes of a buffer, which goes back to its pool when they are sent.
+    /// Queues the first `len` bytes of a buffer, which returns to its pool when they are sent.
     pub fn push_buf(&mut self, buf: Buf, len: usize) {
         match self {
             Channel::Plain(stream) => stream.push_buf(buf, 0, len),
@@ -207,7 +207,7 @@ impl Channel {
         }
     }
 
-    /// Queues part of a buffer, which may be gone until [`Channel::give_back`].
+    /// Queues part of a buffer, which may be unavailable until [`Channel::give_back`].
     pub fn push_data(&mut self, lent: &mut Option<Lent>, buf: &mut Buf, start: usize, len: usize) {
         match self {
             Channel::Plain(stream) => {
@@ -218,7 +218,7 @@ impl Channel {
         }
     }
 
-    /// Puts a buffer back that was pushed; `false` while it is being sent.
+    /// Returns a buffer that was pushed; `false` while it is being sent.
     pub fn give_back(&mut self, lent: &mut Option<Lent>, buf: &mut Buf) -> bool {
         let (Channel::Plain(stream), Some(held)) = (self, *lent) else {
             return true;
@@ -233,7 +233,7 @@ impl Channel {
         }
     }
 
-    /// Hands what is queued to the kernel.
+    /// Submits what is queued to the kernel.
     #[inline]
     pub fn flush(&mut self) {
         match self {
@@ -245,7 +245,7 @@ impl Channel {
         }
     }
 
-    /// Asks for more, unless that was done already.
+    /// Starts receiving, unless that is already in progress.
     #[inline]
     pub fn arm(&mut self) {
         match self {
@@ -254,7 +254,7 @@ impl Channel {
         }
     }
 
-    /// Queues the end of what is sent, where the cipher has one.
+    /// Queues the end of the sent data, if encrypted (close_notify).
     pub fn finish(&mut self) {
         if let Channel::Tls(channel) = self {
             channel.tls.send_close_notify();
@@ -262,7 +262,7 @@ impl Channel {
         }
     }
 
-    /// What broke the cipher, when something did.
+    /// The error that broke the cipher, if any.
     pub fn broken(&self) -> Option<&rustls::Error> {
         match self {
             Channel::Plain(_) => None,
@@ -270,7 +270,7 @@ impl Channel {
         }
     }
 
-    /// Looks at what the ring brought.
+    /// Processes completions from the ring.
     #[inline]
     pub fn poll(&mut self) -> StreamEvent {
         match self {
@@ -279,7 +279,7 @@ impl Channel {
         }
     }
 
-    /// Why it ended, when it has.
+    /// Describes why the channel ended, if it has.
     pub fn why_ended(&self) -> String {
         let stream = match self {
             Channel::Plain(stream) => stream,
@@ -296,7 +296,7 @@ impl Channel {
         }
     }
 
-    /// Ends it at once and takes everything back from the kernel; the place that was being filled comes back.
+    /// Closes it at once and takes all buffers back from the kernel; returns the place that was being filled.
     pub fn abort(&mut self) -> Option<Buf> {
         match self {
             Channel::Plain(stream) => match stream.abort()? {
@@ -315,7 +315,7 @@ impl Channel {
         }
     }
 
-    /// Says goodbye without waiting, where nothing else is under way. A broken cipher says why instead (its alert).
+    /// Sends a goodbye without waiting, if nothing else is being sent. A broken cipher sends its alert instead.
     pub fn say_goodbye(&mut self, bytes: &[u8]) {
         let last = match self {
             Channel::Plain(stream) if stream.queued_bytes() == 0 => bytes.to_vec(),
@@ -336,7 +336,7 @@ impl Channel {
 
 impl TlsChannel {
     fn new(stream: Stream, mut tls: Connection) -> TlsChannel {
-        // What is queued is bounded by the owner's depth.
+        // The owner's queue depth bounds what is queued.
         tls.set_buffer_limit(None);
         TlsChannel {
             stream,
@@ -360,7 +360,7 @@ impl TlsChannel {
             .expect("the cipher's queue has no limit");
     }
 
-    /// What the cipher has ready goes to the stream.
+    /// Moves the cipher's output to the stream.
     fn encrypt(&mut self) {
         while self.tls.wants_write() {
             self.scratch.clear();
@@ -369,7 +369,7 @@ impl TlsChannel {
             }
             self.stream.push_bytes(&self.scratch);
         }
-        // Before that the cipher keeps what it was given.
+        // During the handshake the cipher keeps what was written.
         if !self.tls.is_handshaking() {
             self.unsent_bytes = 0;
         }
@@ -387,7 +387,7 @@ impl TlsChannel {
         event
     }
 
-    /// Everything that was received goes through the cipher, to the place first.
+    /// Decrypts everything that was received, into the place first.
     fn decrypt(&mut self) -> Result<(), rustls::Error> {
         loop {
             let mut bytes = self.stream.bytes();
@@ -441,7 +441,7 @@ impl TlsChannel {
         }
     }
 
-    /// Moves what the place lacks out of what is decrypted already.
+    /// Fills the place from bytes that are decrypted already.
     fn fill(&mut self) {
         let Some(placing) = &mut self.placing else {
             return;
@@ -476,10 +476,10 @@ mod tests {
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
-    /// Nothing takes so long; only a test that fails waits for it.
+    /// Nothing takes this long; only a failing test waits for it.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Both ends of a connection, plain or with TLS that is still to begin.
+    /// Both ends of a connection, plain or with TLS that still has to start.
     fn pair(ring: &Ring, encrypted: bool) -> [Channel; 2] {
         let (left, right) = UnixStream::pair().unwrap();
         let channels = [left, right].map(|socket| {
@@ -516,7 +516,7 @@ mod tests {
         [left.unwrap(), right.unwrap()]
     }
 
-    /// Turns both ends until something holds of the second.
+    /// Drives both ends until a condition holds for the second.
     fn turn(
         ring: &Ring,
         [left, right]: &mut [Channel; 2],
@@ -538,8 +538,8 @@ mod tests {
         }
     }
 
-    /// Headers, payloads to their place and payloads to nowhere come out alike, in the clear and through the cipher, and
-    /// what was sent is no longer queued.
+    /// Headers, placed payloads and discarded payloads arrive alike, plain and
+    /// encrypted, and sent bytes are no longer queued.
     #[test]
     fn plain_and_encrypted_behave_alike() {
         for encrypted in [false, true] {
@@ -577,7 +577,7 @@ mod tests {
             turn(&ring, &mut both, |right| right.bytes().len() >= 4);
             assert_eq!(both[1].bytes(), b"tail");
 
-            // The end is heard where the cipher has one.
+            // The receiver learns of the end if encrypted.
             let [left, right] = &mut both;
             left.finish();
             let mut ended = !encrypted;
@@ -592,7 +592,7 @@ mod tests {
         }
     }
 
-    /// What is no TLS ends an encrypted channel, and nothing of it is taken for data.
+    /// Bytes that are not TLS end an encrypted channel, and none of them are treated as data.
     #[test]
     fn bytes_in_the_clear_break_the_cipher() {
         let ring = Ring::new(RingConfig::default()).unwrap();

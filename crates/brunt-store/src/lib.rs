@@ -1,7 +1,7 @@
-//! Stores on the network. [`nbd`] speaks its protocol: a client seen as a `brunt_block::Device`, and a server of
-//! backends. [`sheepdog`] speaks that of its store. [`rbd`] and [`gluster`] go through the stores' own client libraries.
+//! Network storage. [`nbd`] implements the NBD protocol: a client as a `brunt_block::Device`, and a server of backends.
+//! [`sheepdog`] implements Sheepdog's protocol. [`rbd`] and [`gluster`] use their stores' own client libraries.
 //!
-//! The one rule: protocol rules are structs that take messages and give actions, without I/O; only drivers
+//! The one rule: protocol rules are structs that take messages and return actions, without I/O; only drivers
 //! (`connect`, `device`, `link`, `server::connection`) touch a ring, a socket or a clock.
 #![deny(unsafe_code)]
 
@@ -15,8 +15,8 @@ pub mod sheepdog;
 
 pub use library::LibraryError;
 
-/// What this crate adds to the table of backends of `brunt-block`: every program that opens device URLs
-/// hands these over.
+/// The entries that this crate adds to the backend table of `brunt-block`; every
+/// program that opens device URLs passes them in.
 pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[
     nbd::NBD,
     nbd::NBDS,

@@ -1,11 +1,11 @@
-//! Parts of URLs: of whole ones, for commands that talk to a store themselves, without layers and other devices; and
-//! percent-encoded names.
+//! Parses parts of URLs: place and options, for commands that talk to a store directly, without layers and other
+//! devices; and percent-encoded names.
 //!
-//! The rule: an option that the store does not have is refused.
+//! The rule: options that the store doesn't have are rejected.
 
 use brunt_block::table::{OpenError, UrlOptions};
 
-/// What stands behind a URL's scheme: the place, and its options, which are among `known`.
+/// Splits what follows a URL's scheme into the place and its options, which must be among `known`.
 pub(crate) fn place_and_options<'a>(
     rest: &'a str,
     known: &[(&str, &str)],
@@ -27,8 +27,8 @@ pub(crate) fn place_and_options<'a>(
     Ok((place, options))
 }
 
-/// Takes percent-encoding off (RFC 3986, 2.1); `None` where a percent sign stands without two digits, or what comes out is no
-/// UTF-8 or has a NUL.
+/// Decodes percent-encoding (RFC 3986, 2.1); `None` if a percent sign lacks its two digits,
+/// or the result is not UTF-8 or contains a NUL.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
     let mut bytes = text.bytes();
@@ -44,7 +44,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
         .filter(|text| !text.contains('\0'))
 }
 
-/// Puts it on, where a URL needs it.
+/// Percent-encodes a text where a URL requires it.
 pub(crate) fn percent_encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
     let mut encoded = String::with_capacity(text.len());

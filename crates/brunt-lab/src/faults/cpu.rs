@@ -1,18 +1,17 @@
 //! CPU hog: takes a given share of given cores with threads that compete for CPU time.
 //!
-//! On each core, threads compute until together they have had their share of the elapsed time, then sleep. On
-//! an idle core one thread would do; against other load it uses the strongest method that the system permits:
-//! - real time (SCHED_FIFO; root, or `ulimit -r 1`): one thread, which goes before all usual ones, for most of
-//!   the share. The kernel keeps a part of every core from such threads, so others take the rest;
-//! - a raised priority (-19; root, or `ulimit -e 39`): a few threads that weigh seventy times as much as usual;
-//! - elsewhere so many usual threads that their part is at least the share, and more when that is not enough.
+//! On each core, threads compute until together they have used their share of the elapsed time, then sleep. On an idle
+//! core one thread would do. Against other load, the hog uses the strongest method that the system permits:
+//! - real time (SCHED_FIFO; root, or `ulimit -r 1`): one thread, which preempts normal ones, for most of the share. The
+//!   kernel reserves a part of every core from real-time threads, so other threads take the rest;
+//! - a raised priority (-19; root, or `ulimit -e 39`): a few threads with seventy times the normal weight;
+//! - otherwise as many normal threads as make up the share, and more if that is not enough.
 //!
-//! Where the kernel first shares a core among sessions (`kernel.sched_autogroup_enabled`) or control
-//! groups, threads that are not real-time win only against those of their own.
+//! Where the kernel divides a core between sessions (`kernel.sched_autogroup_enabled`) or control groups first, threads
+//! that are not real-time win only against threads in their own session or group.
 //!
-//! The rule: what counts is the processor time that the threads really got, measured by the kernel; it
-//! is reported beside the share that was asked for, at its begin and over all of its time, and too little of it
-//! is an error.
+//! The rule: what counts is the processor time that the threads got, as measured by the kernel. It is reported next to
+//! the requested share, at injection and over the whole fault; falling short is an error.
 
 use std::io;
 use std::sync::Arc;
@@ -26,34 +25,34 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::sys;
 use crate::{Fault, FaultError, Proof};
 
-/// Competing threads of other programs for each core that the hog counts with at first.
+/// Assumed competing threads of other programs per core.
 const COMPETITORS: f64 = 2.0;
-/// One before the highest, which links have: a busy host does not make its wire slow.
+/// One below the highest, which links use, so that a busy host doesn't slow down its link.
 const PRIORITY: i32 = -19;
-/// With it a thread weighs 71755 to 1024, so one takes 98.6% of a core from a usual one.
+/// At this priority a thread weighs 71755 to the normal 1024, so one thread takes 98.6% of a core from a normal one.
 const RAISED_THREADS: u64 = 2;
-/// Most threads for each core: enough for 99% against one competitor without any priority.
+/// Maximum threads per core: enough for 99% against one competitor at normal priority.
 const THREADS_MAX: u64 = 200;
-/// Lowest of the real-time priorities: before all usual threads, and behind whoever has to be in time.
+/// The lowest real-time priority: ahead of all normal threads, behind those with deadlines.
 const REAL_TIME_PRIORITY: i32 = 1;
-/// Real-time threads take so much of a core at the most: with more the kernel would throttle them
-/// (sched_rt_runtime_us, 95% by default), and where it does not, nobody could end them.
+/// Maximum share of a core for real-time threads. With more, the kernel would throttle them (sched_rt_runtime_us, 95%
+/// by default), or, without throttling, they could not be stopped.
 const REAL_TIME_SHARE_MAX: f64 = 0.9;
-/// How long a thread computes before it looks at the clock.
+/// Iterations that a thread computes before it checks the clock.
 const CHUNK: u32 = 2000;
-/// In which the share is kept; a thread sleeps no longer.
+/// The interval over which the share is kept; a thread sleeps no longer than this.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Time that was missed is made up for, up to so much.
+/// Missed time is made up for, up to this much.
 const DEBT_MAX: Duration = Duration::from_millis(100);
 /// How long the share is measured for the proof.
 const PROOF_TIME: Duration = Duration::from_millis(300);
-/// How often that is tried until it shows: threads take a while to spread. After every second time there are
-/// more of them.
+/// Maximum measurements for the proof: threads take a while to spread over the cores. After every second failed
+/// measurement the number of threads is increased.
 const PROOF_TRIES: u32 = 8;
-/// The share may be so much smaller than stated.
+/// Tolerated shortfall of the share.
 const SHARE_SLACK: f64 = 0.03;
 
-/// Takes a share of some cores.
+/// Takes a share of some cores' processor time.
 pub struct CpuHog {
     share: f64,
     cores: Vec<usize>,
@@ -63,33 +62,33 @@ pub struct CpuHog {
 struct Running {
     team: Team,
     stop: Arc<AtomicBool>,
-    /// Processor time that each thread had, in nanoseconds; those of a core one after the other.
+    /// Processor time used by each thread, in nanoseconds; the threads of a core are adjacent.
     used: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    /// When it had been seen to take its share, and what it had then.
+    /// When the share was proven, and the total processor time then.
     shown: (Nanos, u64),
 }
 
-/// The threads of each core.
+/// The kinds of threads on each core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Team {
-    /// One of them is real-time.
+    /// Whether one thread is real-time.
     real_time: bool,
-    /// The others have a raised priority.
+    /// Whether the others have a raised priority.
     raised: bool,
-    /// How many others.
+    /// Number of the other threads.
     others: u64,
 }
 
 impl Team {
-    /// That they took too little, and what would help.
+    /// Describes the shortfall and what would help.
     fn fell_short(&self, taken: f64, time: Duration) -> String {
         let advice = if self.real_time {
             ""
         } else {
             "; allow real-time priority (ulimit -r 1, or root)"
         };
-        // What was taken would have been enough for that share.
+        // The share that was reached is one that can be asked for.
         let share = (taken * 100.0).floor() / 100.0;
         let less = if share > 0.0 {
             format!(", or write cpu = {share}")
@@ -104,7 +103,7 @@ impl Team {
         )
     }
 
-    /// The best that the machine allows.
+    /// The strongest team that the machine allows.
     fn new(share: f64) -> Team {
         let may = |what: fn() -> io::Result<()>| {
             std::thread::spawn(move || what().is_ok())
@@ -113,7 +112,7 @@ impl Team {
         };
         let real_time = may(|| sys::real_time(REAL_TIME_PRIORITY));
         let raised = may(|| sys::raise_priority(PRIORITY));
-        // What is left to the others, of what is left.
+        // The share that the other threads need, of the time that the real-time thread leaves.
         let ahead = if real_time {
             share.min(REAL_TIME_SHARE_MAX)
         } else {
@@ -134,7 +133,7 @@ impl Team {
         }
     }
 
-    /// The same with more of them; `None` when there are as many as there may be.
+    /// The same with more threads; `None` at the maximum.
     fn larger(self) -> Option<Team> {
         let others = (self.others * 2).max(1);
         (others <= THREADS_MAX).then_some(Team { others, ..self })
@@ -161,7 +160,7 @@ impl std::fmt::Display for Team {
 }
 
 impl CpuHog {
-    /// Of a share (0 to 1) of each of these cores, numbered as the kernel does.
+    /// Hogs a share (0 to 1) of each of these cores, by the kernel's numbers.
     pub fn new(share: f64, cores: &[usize]) -> CpuHog {
         CpuHog {
             share: share.clamp(0.0, 1.0),
@@ -170,7 +169,7 @@ impl CpuHog {
         }
     }
 
-    /// Share of the cores that the hog had over `time` from now on.
+    /// Measures the share of the cores that the hog gets over `time` from now on.
     fn measure(&self, clock: &Clock, time: Duration) -> f64 {
         let Some(running) = &self.running else {
             return 0.0;
@@ -181,7 +180,7 @@ impl CpuHog {
         (after - before) as f64 / (end.0 - start.0).max(1) as f64 / self.cores.len() as f64
     }
 
-    /// What the hog really takes, measured over so long; nothing when it is not injected.
+    /// Measures the share that the hog takes over `time`; 0 when not injected.
     pub fn taken(&self, clock: &Clock, time: Duration) -> f64 {
         self.measure(clock, time)
     }
@@ -211,7 +210,7 @@ impl CpuHog {
             let thread = std::thread::Builder::new()
                 .name("cpu hog".into())
                 .stack_size(64 << 10);
-            // When one cannot be started, dropping `running` ends the others.
+            // If one fails to start, dropping `running` stops the others.
             running.threads.push(thread.spawn(move || hand.burn())?);
         }
         Ok(running)
@@ -342,7 +341,7 @@ impl Fault for CpuHog {
         let before = total();
         std::thread::sleep(PERIOD);
         let after = total();
-        // Each thread holds its count; one that lives has another hand on it.
+        // Each running thread holds a reference to the counters.
         let alive = Arc::strong_count(&used) - 1;
         if alive > 0 || after != before {
             let seen = format!("{alive} threads still run");
@@ -356,7 +355,7 @@ impl Fault for CpuHog {
             "took {:.1}% over {seconds:.2} s; {threads} threads ended",
             taken * 100.0
         );
-        // Shown once, but not kept up. Of a moment nothing can be said.
+        // The share was reached once but not kept. Too short a time proves nothing.
         if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
             let seen = team.fell_short(taken, at.since(since));
             return Err(FaultError::NotShown {
@@ -373,7 +372,7 @@ impl Fault for CpuHog {
     }
 }
 
-/// The cores that this process may use.
+/// The cores on which this process may run.
 pub fn usable_cores() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU)
@@ -381,16 +380,16 @@ pub fn usable_cores() -> Vec<usize> {
         .collect()
 }
 
-/// What a thread knows.
+/// The state of one thread.
 struct Hand {
     core: usize,
-    /// Of the core, for all its threads together.
+    /// Share of the core for all its threads together.
     share: f64,
     real_time: bool,
     raised: bool,
-    /// Which of its core's it is.
+    /// Index of this thread among those of its core.
     mine: usize,
-    /// Where its core's counts begin, and how many there are.
+    /// Index of the core's first counter, and the number of its counters.
     from: usize,
     each: usize,
     stop: Arc<AtomicBool>,
@@ -398,7 +397,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// Computes for the share of the time that goes by, until it is told to stop.
+    /// Computes for its share of the elapsed time until stopped.
     fn burn(&self) -> io::Result<()> {
         if self.core >= CpuSet::MAX_CPU {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -419,7 +418,7 @@ impl Hand {
         };
         let clock = Clock::Monotonic;
         let (start, cost) = (clock.now(), ResourceUsage::of_thread());
-        // Time that is given up because it could not be had.
+        // Missed time beyond `DEBT_MAX`, which is given up.
         let mut forgiven = 0u64;
         let debt_max = DEBT_MAX.as_nanos() as u64;
         let mut number = 1u64;
@@ -461,7 +460,7 @@ mod tests {
             .unwrap()
     }
 
-    /// A process that is kept on one core hogs that one, whatever its number is.
+    /// A process that is pinned to one core hogs that core, whatever its number.
     #[test]
     fn usable_cores_are_those_that_the_process_is_kept_on() {
         let core = a_core();
@@ -474,12 +473,12 @@ mod tests {
         assert_eq!(kept.join().unwrap(), [core]);
     }
 
-    /// The share is taken from a competing thread, as the kernel counts, and given back.
+    /// The share is taken from a competing thread, by the kernel's accounting, and given back.
     #[test]
     fn takes_its_share_and_gives_it_back() {
         let clock = Clock::default();
         let mut hog = CpuHog::new(0.25, &[a_core()]);
-        // On a core that others keep busy with real-time priority it says that it took too little.
+        // On a core kept busy by other real-time threads, the hog reports that it took too little.
         let mut tries = (0..20).map(|_| hog.inject(&clock));
         let injected = tries.find(|result| !matches!(result, Err(FaultError::NotShown { .. })));
         let proof = injected
@@ -491,8 +490,8 @@ mod tests {
         assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
     }
 
-    /// 98% are taken of a core that several others want all of, and stay taken; where that cannot be,
-    /// it is said, with what would help. Real-time threads need no luck for it.
+    /// 98% of a core is taken from several competitors that want all of it, and stays taken. If that isn't possible,
+    /// the error says so and what would help. Real-time threads always succeed.
     #[test]
     fn takes_nearly_all_from_others() {
         let core = a_core();
@@ -530,7 +529,7 @@ mod tests {
                     "{gone:?}"
                 );
             }
-            // Another hog of a test that runs at the same time may want the same core.
+            // A hog in a concurrent test may want the same core.
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
                 assert!(
@@ -542,7 +541,7 @@ mod tests {
         }
     }
 
-    /// The means fit the share and what the machine allows, and there may be more of them, to a limit.
+    /// The team fits the share and what the machine allows, and grows up to a limit.
     #[test]
     fn teams() {
         let plain = Team {
@@ -595,7 +594,7 @@ mod tests {
             2
         );
         let small = Team::new(0.5);
-        // A real-time thread does half of a core by itself.
+        // A real-time thread takes half of a core alone.
         assert_eq!(small.real_time, small.others == 0);
         let large = Team::new(0.98);
         assert!(
@@ -604,7 +603,7 @@ mod tests {
         );
     }
 
-    /// A core that is not there is refused, with no thread left behind.
+    /// A nonexistent core is refused, and no thread is left behind.
     #[test]
     fn refuses_a_core_that_is_not_there() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {

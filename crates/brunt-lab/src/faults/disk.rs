@@ -1,8 +1,9 @@
-//! A slow disk: the kernel lets the processes of a service ask only so much of the device that their folder is on, in a
-//! control group of their own ([`crate::io_group`]). What they ask beyond it waits in the kernel, before the device.
+//! A slow disk: the kernel limits what a service's processes may request of the device below their folder, using a
+//! separate control group ([`crate::io_group`]). Requests beyond the limit wait in the kernel, in front of the device.
 //!
-//! It is proven by a process that is put into the group first and writes to that folder, past the page cache: with the limits
-//! it is as slow as they say, without them it is not. The rule: a limit that is above what the device does anyway is no fault.
+//! The proof is a probe process that joins the group first and writes to that folder, bypassing the
+//! page cache: it must be as slow as the limits with them, and faster without. The rule: a limit
+//! above what the device can do is not a fault.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -16,34 +17,35 @@ use crate::helper::start_again;
 use crate::io_group::{DiskLimits, IoGroup, name_of};
 use crate::{Fault, FaultError, Proof};
 
-/// Tells a process that it is a probe, and in which folder it writes.
+/// Marks a process as a probe; the value is the folder it writes to.
 pub(crate) const MARK: &str = "BRUNT_DISK_PROBE";
-/// Its first word; a program that does not look for [`MARK`] says something else.
+/// The probe's first line; a program that ignores [`MARK`] prints something else.
 const HELLO: &str = "brunt disk probe";
-/// What it writes to, in the service's folder.
+/// The file that the probe writes, in the service's folder.
 const FILE: &str = ".brunt-disk-probe";
-/// How long writes have to take with the limits, so that what the kernel lets pass at once does not count.
+/// Minimum duration of a probe's writes under the limits, so that the initial burst
+/// that the kernel lets through doesn't matter.
 const PROBE_TIME: Duration = Duration::from_millis(500);
-/// Fewest and most writes of a probe.
+/// Minimum and maximum writes per probe.
 const WRITES: [u64; 2] = [4, 4096];
-/// Sizes of a write, in bytes; a device takes multiples of the first.
+/// Minimum and maximum size of a write, in bytes; devices require multiples of the minimum.
 const WRITE_BYTES: [u64; 2] = [4096, 1 << 20];
-/// How often a probe is tried that has to be fast.
+/// Maximum attempts of a probe without limits.
 const TRIES: u32 = 3;
-/// The kernel counts in slices of time, so that a few requests may pass ahead of theirs.
+/// The kernel accounts in time slices, so a few requests may pass early.
 const TOLERANCE: f64 = 0.6;
 
-/// How long a process may take to end, and how often that is looked at.
+/// How long a process may take to end, and how often it is checked.
 const ENDING_MAX: Duration = Duration::from_secs(2);
 const ENDING_LOOK: Duration = Duration::from_millis(5);
 
-/// The processes that are limited, as they are when the fault begins.
+/// Returns the processes to limit, as of now.
 pub type Processes = Box<dyn Fn() -> Vec<u32> + Send>;
 
-/// Slows the disk of a service.
+/// Slows down the disk of a service.
 pub struct SlowDisk {
     processes: Processes,
-    /// The service's, in that of all services.
+    /// The service's folder, inside the folder of all services.
     folder: PathBuf,
     limits: DiskLimits,
     active: Option<Active>,
@@ -53,16 +55,16 @@ struct Active {
     group: IoGroup,
     probe: Probe,
     since: Nanos,
-    /// Requests that the probe had made in the group by then.
+    /// Requests that the probe had made in the group when the fault was proven.
     before: u64,
 }
 
-/// Writes of one probe.
+/// The writes of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Series {
     writes: u64,
     bytes: u64,
-    /// What they take at the least with the limits.
+    /// Minimum duration under the limits.
     least: Duration,
 }
 
@@ -93,7 +95,7 @@ impl Series {
 }
 
 impl SlowDisk {
-    /// With these limits, of reads and writes each, on the device below `folder`, which is the service's own.
+    /// Limits reads and writes, each, on the device below `folder`, the service's own folder.
     pub fn new(processes: Processes, folder: &Path, limits: DiskLimits) -> SlowDisk {
         SlowDisk {
             processes,
@@ -103,17 +105,17 @@ impl SlowDisk {
         }
     }
 
-    /// Whether this process can slow the disk below a folder.
+    /// Checks whether this process can slow the disk below a folder.
     ///
     /// # Errors
-    /// The kernel has no groups for it, this process may not make one, or the folder is on no block device.
+    /// The kernel lacks such groups, this process may not create one, or the folder is not on a block device.
     pub fn check(folder: &Path) -> Result<(), FaultError> {
         let limits = DiskLimits {
             requests: Some(1),
             bytes: None,
         };
         let fault = || format!("a slow disk below {}", folder.display());
-        // In a lab, processes of several experiments have one number.
+        // In a lab, processes of several experiments may have the same number.
         let name = format!(
             "brunt-try-{}-{}",
             std::process::id(),
@@ -183,7 +185,7 @@ impl SlowDisk {
             before,
         } = active;
         let io = |error| refused(self.describe(), error);
-        // One that was started meanwhile is below one that is in it.
+        // A process started meanwhile is a descendant of one in the group.
         let strangers = strangers(&group, &self.processes);
         let at = clock.now();
         let made = group.requests().map_err(io)?.saturating_sub(before);
@@ -237,7 +239,8 @@ fn refused(fault: String, source: io::Error) -> FaultError {
     }
 }
 
-/// How many processes are not in it. One that is about to end is in no group any more, so they are looked at for a while.
+/// Counts the processes outside the group. A process that is about to end belongs to no
+/// group, so the check is repeated for a while.
 fn strangers(group: &IoGroup, processes: &Processes) -> usize {
     let begin = Instant::now();
     let mut found = processes();
@@ -250,7 +253,7 @@ fn strangers(group: &IoGroup, processes: &Processes) -> usize {
     found.len()
 }
 
-/// Takes all processes in, and those that they start meanwhile; how many there are.
+/// Moves all processes into the group, including those started meanwhile, and returns their number.
 fn take_all(group: &mut IoGroup, processes: &Processes) -> io::Result<usize> {
     loop {
         let found = processes();
@@ -296,7 +299,7 @@ impl Fault for SlowDisk {
     }
 }
 
-/// A process that writes when it is asked to. Dropping it ends it.
+/// A process that writes on request. Dropping it ends it.
 #[derive(Debug)]
 struct Probe {
     child: Child,
@@ -327,7 +330,7 @@ impl Probe {
         Ok(line.trim_end().to_string())
     }
 
-    /// How long they take without limits: the shortest of some tries, since others use the device, too.
+    /// How long the writes take without limits: the shortest of several attempts, since others use the device, too.
     fn write_fast(&mut self, series: Series) -> io::Result<Duration> {
         let mut shortest = self.write(series)?;
         for _ in 1..TRIES {
@@ -366,7 +369,7 @@ impl Drop for Probe {
     }
 }
 
-/// Does a probe's work if this process is one; the status to end with then.
+/// Runs as a probe if this process was started as one, and returns the exit status.
 pub(crate) fn serve_if_asked() -> Option<u8> {
     let folder = std::env::var(MARK).ok()?;
     let path = Path::new(&folder).join(FILE);
@@ -393,7 +396,7 @@ fn serve(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// So many writes one after another, past the page cache, over one place that is there already.
+/// Writes repeatedly to the same place in a file, bypassing the page cache.
 fn write(path: &Path, writes: u64, bytes: u64) -> io::Result<Duration> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?);
@@ -413,7 +416,7 @@ fn write(path: &Path, writes: u64, bytes: u64) -> io::Result<Duration> {
 mod tests {
     use super::*;
 
-    /// A probe lasts long enough to tell, at any limit, and not much longer.
+    /// A probe lasts long enough to be conclusive at any limit, and not much longer.
     #[test]
     fn probes_are_long_enough() {
         let check = |requests, bytes, expected: (u64, u64)| {

@@ -1,7 +1,7 @@
 //! Freezes a process with SIGSTOP, and resumes it with SIGCONT. From outside it looks like a controller with
 //! hung software: connections stay open and nothing is answered.
 //!
-//! The rule: proven by the process state that the kernel reports, not by having sent the signal.
+//! The rule: the proof is the process state that the kernel reports, not the fact that the signal was sent.
 
 use std::fs;
 use std::time::Duration;
@@ -12,23 +12,22 @@ use rustix::process::Signal;
 use crate::process::{self, below};
 use crate::{Fault, FaultError, Proof};
 
-/// How long the kernel gets to stop all threads of a process; one in the middle of a disk access
-/// stops when that is done.
+/// How long the kernel may take to stop all threads of a process; a thread in a disk access stops only after that.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a keeper may have no process: one that forks and ends while processes are looked for is missed for a moment.
+/// How long a keeper may have no process: one that forks and exits while processes are listed is missed briefly.
 const NONE_MAX: Duration = Duration::from_secs(1);
 
-/// Stops a process and lets it go on.
+/// Stops a process and resumes it.
 #[derive(Debug)]
 pub struct Freeze {
     pid: u32,
-    /// Not the process itself, but all below it.
+    /// Whether to freeze all descendants of the process instead of the process itself.
     all_below: bool,
     stopped: bool,
 }
 
 impl Freeze {
-    /// For a process that the caller started and has not waited for: so the number is not another's.
+    /// Freezes a process that the caller started and has not waited for, so that its number cannot be reused.
     pub fn new(pid: u32) -> Freeze {
         Freeze {
             pid,
@@ -37,8 +36,8 @@ impl Freeze {
         }
     }
 
-    /// For all processes below one that keeps them ([`crate::service`]), which goes on itself, so that they end if the
-    /// experiment does.
+    /// Freezes all processes below a keeper ([`crate::service`]). The keeper itself keeps running, so that it can end
+    /// them when the experiment ends.
     pub fn all_below(pid: u32) -> Freeze {
         Freeze {
             all_below: true,
@@ -48,7 +47,7 @@ impl Freeze {
 
     fn signal(&self, signal: Signal) -> Result<(), FaultError> {
         if self.all_below {
-            // One that has ended meanwhile is none of them any more.
+            // A process that has ended meanwhile doesn't matter.
             for pid in below(self.pid) {
                 let _ = process::signal(pid, signal);
             }
@@ -67,9 +66,9 @@ impl Freeze {
         }
     }
 
-    /// Waits until all processes are stopped that are found twice, or none is. A process that was started while others
-    /// were being stopped gets the signal as well. Where there is just none, the next may be on its way, unless their keeper
-    /// is gone.
+    /// Waits until the same processes are found twice in a row and all of them are stopped, or none is. A
+    /// process started while others are being stopped is signalled as well. If there are no processes,
+    /// waits for a new one, unless the keeper is gone.
     fn wait_for_all(&self, clock: &Clock, stopped: bool) -> Result<Proof, FaultError> {
         let (at, mut before) = (clock.now(), Vec::new());
         let mut last_found = at;
@@ -189,14 +188,14 @@ impl Drop for Freeze {
     }
 }
 
-/// One letter for each thread of a process (proc_pid_stat(5)); none when there is no such process.
+/// One letter per thread of a process (proc_pid_stat(5)); empty if there is no such process.
 fn states(pid: u32) -> String {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return String::new();
     };
     let state = |path: std::path::PathBuf| {
         let stat = fs::read_to_string(path.join("stat")).ok()?;
-        // The name in parentheses may hold anything, also parentheses.
+        // The name in parentheses may contain anything, including parentheses.
         stat.rsplit_once(") ")?.1.chars().next()
     };
     tasks
@@ -223,7 +222,7 @@ mod tests {
         )
     }
 
-    /// A stopped process is seen stopped, and seen going on; twice, as a time line may.
+    /// A stopped process is observed stopped, then running; twice, as a timeline may do.
     #[test]
     fn stops_and_goes_on() {
         let child = sleeper();
@@ -241,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A fault that is dropped, not removed, leaves the process running.
+    /// Dropping a fault without removing it leaves the process running.
     #[test]
     fn dropped_is_removed() {
         let child = sleeper();
@@ -251,7 +250,7 @@ mod tests {
         assert_ne!(states(child.0.id()), "T");
     }
 
-    /// All processes below one are stopped and go on, and it does not stop itself.
+    /// All processes below one are stopped and resumed; the process itself is not stopped.
     #[test]
     fn all_below_are_stopped() {
         let shell = Sleeper(
@@ -276,7 +275,7 @@ mod tests {
         ));
     }
 
-    /// A service that has just no process is waited for, and frozen once it has one.
+    /// A service that currently has no process is waited for, and frozen once it has one.
     #[test]
     fn waits_for_a_process_to_come() {
         let script = ["-c", "read word; sleep 60 & wait"];
@@ -289,7 +288,7 @@ mod tests {
         let (shell, clock) = (Sleeper(shell), Clock::manual());
         let mut freeze = Freeze::all_below(shell.0.id());
         std::thread::scope(|scope| {
-            // With a clock that stands still it does not give up, however long the shell takes.
+            // With a clock that stands still it never gives up, however long the shell takes.
             let frozen = scope.spawn(|| freeze.inject(&clock).map(|proof| proof.what));
             let begin = std::time::Instant::now();
             while !frozen.is_finished() && begin.elapsed() < Duration::from_millis(50) {
@@ -304,7 +303,7 @@ mod tests {
         super::super::kill_below(shell.0.id());
     }
 
-    /// Where the keeper is gone, nothing comes any more.
+    /// If the keeper is gone, no process is waited for.
     #[test]
     fn nothing_comes_of_a_dead_keeper() {
         let mut keeper = sleeper();
@@ -319,7 +318,7 @@ mod tests {
         );
     }
 
-    /// What is not there cannot be frozen, and what is not frozen not be thawed.
+    /// A missing process cannot be frozen, and one that isn't frozen cannot be thawed.
     #[test]
     fn refuses_what_it_cannot_do() {
         let mut child = sleeper();

@@ -1,8 +1,6 @@
-//! A process of ours that dies without a word (SIGKILL) and is started again: a controller that
-//! crashes and reboots.
+//! Kills one of our processes without warning (SIGKILL) and starts it again: a controller that crashes and reboots.
 //!
-//! The rule: how to start it, and when it serves again, is the caller's knowledge; that it is dead is
-//! the kernel's word.
+//! The rule: the caller knows how to start the process and when it serves again; the kernel confirms that it is dead.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,23 +12,23 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use crate::process::{below, is_dead, signal, stat_field};
 use crate::{Fault, FaultError, Proof};
 
-/// How long the kernel gets to end a process; one in the middle of a disk access ends when that is done.
+/// How long the kernel may take to end a process; one in a disk access ends only after that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts the process again, waits until it serves, and answers its id.
+/// Starts the process again, waits until it serves, and returns its process id.
 pub type Restart = Box<dyn FnMut() -> io::Result<u32> + Send>;
 
-/// Kills a process, and starts it again when removed.
+/// Kills a process, and starts it again on removal.
 pub struct Kill {
     pid: u32,
-    /// Those below it die first.
+    /// Whether its descendants are killed first.
     with_all_below: bool,
     restart: Restart,
     killed: bool,
 }
 
 impl Kill {
-    /// For a process that the caller started and has not waited for: so the number is not another's.
+    /// Kills a process that the caller started and has not waited for, so that its number cannot be reused.
     pub fn new(pid: u32, restart: Restart) -> Kill {
         Kill {
             pid,
@@ -40,8 +38,8 @@ impl Kill {
         }
     }
 
-    /// The same for a process that keeps others ([`crate::service`]): all those below it die before it does, so that it
-    /// loses none of them.
+    /// The same for a process that keeps others ([`crate::service`]): its descendants are
+    /// killed first, so that none of them escapes it.
     pub fn with_all_below(pid: u32, restart: Restart) -> Kill {
         Kill {
             with_all_below: true,
@@ -49,7 +47,7 @@ impl Kill {
         }
     }
 
-    /// The process as it is now: another one after each restart.
+    /// The current process; a different one after each restart.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -127,14 +125,14 @@ impl Fault for Kill {
     }
 }
 
-/// Kills all processes below this one, also those that they start meanwhile, and waits until they are dead; how many
-/// there were.
+/// Kills all processes below `keeper`, including those started meanwhile, waits
+/// until they are dead, and returns their number.
 pub fn kill_below(keeper: u32) -> usize {
     kill_all_below(keeper).len()
 }
 
-/// Waits for those that become ours with their parent's death, as they do where this process is the first one of a lab.
-/// Without that, other programs would take them for alive: a signal can be sent to a process that nobody waited for.
+/// Waits for orphans that this process inherits, as it does when it is the first process of a lab. Otherwise other
+/// programs would consider them alive: a zombie can still be signalled.
 fn reap(orphans: &BTreeSet<u32>, parent: u32) {
     let begin = Instant::now();
     for orphan in orphans {
@@ -145,7 +143,8 @@ fn reap(orphans: &BTreeSet<u32>, parent: u32) {
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 break;
             }
-            // A parent's last thread may be about to end. Where somebody else adopts them, they are not our business.
+            // A parent's last thread may be about to end. If another process
+            // adopts the orphan, there is nothing to do here.
             match stat_field(*orphan, 4) {
                 Some(of) if of == u64::from(parent) || of == u64::from(std::process::id()) => {}
                 _ => break,
@@ -159,14 +158,14 @@ fn kill_all_below(keeper: u32) -> BTreeSet<u32> {
     let (begin, mut seen, mut nothing) = (Instant::now(), BTreeSet::new(), false);
     while begin.elapsed() < PATIENCE {
         let living = below(keeper);
-        // One whose parent ended while they were being looked for is found the next time.
+        // A process whose parent ended during the listing is found in the next one.
         let nothing_before = std::mem::replace(&mut nothing, living.is_empty());
         if nothing && nothing_before {
             break;
         }
         for pid in living {
             seen.insert(pid);
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = signal(pid, Signal::KILL);
         }
         std::thread::sleep(Duration::from_micros(100));
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The process is seen dead, and another one lives afterwards.
+    /// The process is observed dead, and another one lives afterwards.
     #[test]
     fn kills_and_starts_again() {
         let children = Children(Arc::default());
@@ -219,7 +218,7 @@ mod tests {
         ));
     }
 
-    /// What was below a process leaves nothing that a signal could be sent to.
+    /// Processes below a killed one leave nothing behind that could be signalled.
     #[test]
     fn nobody_below_stays_behind() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
@@ -245,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A process that cannot be started again is an error with the reason.
+    /// A failed restart is an error with the reason.
     #[test]
     fn a_failed_restart_is_said() {
         let children = Children(Arc::default());

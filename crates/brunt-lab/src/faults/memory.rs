@@ -12,17 +12,17 @@ use brunt_probe::limits::Cgroups;
 use crate::helper::MemoryHelper;
 use crate::{Fault, FaultError, Proof};
 
-/// What has to stay available, in bytes: with less, the kernel kills processes.
+/// What must stay available, in bytes: with less, the kernel kills processes.
 const LEFT_BYTES_MIN: u64 = 256 << 20;
 
-/// Locks an amount of memory, in a process of its own: the program has to call [`crate::helper::serve_if_asked`].
+/// Locks an amount of memory in a separate process. The program has to call [`crate::helper::serve_if_asked`].
 pub struct MemoryHog {
     bytes: u64,
     helper: Option<MemoryHelper>,
 }
 
 impl MemoryHog {
-    /// Of so many bytes; rounded up to whole pages by the kernel.
+    /// Locks `bytes`, which the kernel rounds up to whole pages.
     pub fn new(bytes: u64) -> MemoryHog {
         MemoryHog {
             bytes,
@@ -60,7 +60,7 @@ impl Fault for MemoryHog {
                 Size(available),
                 Size(LEFT_BYTES_MIN)
             );
-            // Some of it will be somebody else's a moment later.
+            // Part of it will be in use by other processes a moment later.
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
             }
@@ -141,7 +141,7 @@ impl Fault for MemoryHog {
     }
 }
 
-/// Bytes of memory that processes can still have: the kernel's estimate, or what control groups leave of it.
+/// Bytes of memory still available to processes: the kernel's estimate, or what control groups leave of it.
 pub fn available_memory() -> Option<u64> {
     Cgroups::own().available_memory()
 }
@@ -150,7 +150,7 @@ pub fn available_memory() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// More than the machine has is refused before anything is taken.
+    /// A request beyond the machine's memory is refused before anything is allocated.
     #[test]
     fn refuses_to_kill_the_machine() {
         let error = MemoryHog::new(1 << 60)

@@ -1,4 +1,4 @@
-//! Controller and network faults: trouble of a whole host, of a process of ours, of a link. One file each.
+//! Faults of a whole host, of one of our processes, or of a link. One file each.
 
 mod cpu;
 pub(crate) mod disk;

@@ -1,8 +1,8 @@
-//! The kernel's own link emulator (netem, tc-netem(8)) before an interface of this machine: what leaves by it is delayed,
-//! lost, duplicated, corrupted.
+//! Applies the kernel's own link emulator (netem, tc-netem(8)) to an interface of this machine: outgoing packets are
+//! delayed, lost, duplicated or corrupted.
 //!
-//! The rule: a queueing discipline that somebody set up there is not replaced; ours is proven by the packets that the kernel
-//! counted in it, and goes also when this program dies.
+//! The rule: an existing queueing discipline is never replaced. Ours is proven by the packets that the kernel counts in
+//! it, and is removed even if this program dies.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::link::{Settings, SettingsError, netem};
 use crate::netlink::{Netlink, QdiscStats};
 use crate::{Fault, FaultError, Proof};
 
-/// Puts netem before an interface.
+/// Adds netem to an interface.
 pub struct Netem {
     interface: String,
     settings: Settings,
@@ -27,7 +27,7 @@ struct Held {
 }
 
 impl Netem {
-    /// Before this interface, with the settings of a link.
+    /// Applies the settings of a link to this interface.
     pub fn new(interface: &str, settings: Settings) -> Netem {
         Netem {
             interface: interface.to_string(),
@@ -36,10 +36,10 @@ impl Netem {
         }
     }
 
-    /// Whether netem has words for these settings.
+    /// Checks whether netem supports these settings.
     ///
     /// # Errors
-    /// For which it has none.
+    /// The settings that it doesn't support.
     pub fn check(settings: &Settings) -> Result<(), SettingsError> {
         netem::options(settings).map(drop)
     }
@@ -184,7 +184,7 @@ impl Fault for Netem {
 mod tests {
     use super::*;
 
-    /// An interface that is not there, and settings that netem does not have, are refused with what to do.
+    /// A nonexistent interface and settings that netem doesn't support are refused with a remedy.
     #[test]
     fn what_cannot_be_is_refused() {
         let check = |interface: &str, settings: &str, expected: &str| {

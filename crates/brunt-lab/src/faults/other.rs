@@ -1,7 +1,8 @@
-//! Processes that somebody else started, on a host where faults are injected: found by name or number, and frozen or killed.
+//! Freezes or kills processes that Brunt didn't start, on a host where faults
+//! are injected. They are found by name or number.
 //!
-//! The rule: a process is held by a descriptor from the moment it was judged, so that a signal never reaches another one that
-//! got its number since; what keeps the machine or this program running is refused.
+//! The rule: a process is held by a descriptor from before it is checked, so that a signal never reaches another
+//! process that got its number since. Processes that keep the machine or this program running are refused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,22 +17,22 @@ use crate::guard::{Guard, Undo};
 use crate::process::{all, comm, is_dead, started_ticks, stat_field};
 use crate::{Fault, FaultError, Proof};
 
-/// How long the kernel gets to end a process, and whoever restarts it to do so.
+/// How long the kernel may take to end a process, and its supervisor to restart it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often that is looked at.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
-/// The kernel keeps so much of a program's name.
+/// The kernel keeps this many bytes of a program's name.
 const COMM_BYTES: usize = 15;
 /// PF_KTHREAD of linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Why no process was found.
+/// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// None has this name.
+    /// No process has this name.
     #[error("no process is called '{0}' (/proc/PID/comm)")]
     None(String),
-    /// More than one has.
+    /// Several processes have this name.
     #[error("{count} processes are called '{name}' ({pids}); name one by its number", count = .pids.split(' ').count())]
     Several {
         /// The name.
@@ -39,10 +40,10 @@ pub enum ProcessError {
         /// Their numbers.
         pids: String,
     },
-    /// There is none of this number.
+    /// No process has this number.
     #[error("there is no process {0}")]
     Gone(u32),
-    /// The machine, or what injects faults, lives by it.
+    /// The machine, or this program, depends on it.
     #[error("process {0} ({1}) is {2}, and is not touched")]
     Protected(u32, String, &'static str),
     /// The kernel refused.
@@ -50,7 +51,7 @@ pub enum ProcessError {
     System(u32, io::Error),
 }
 
-/// A process of somebody else's.
+/// A process that Brunt didn't start.
 #[derive(Debug)]
 pub struct OtherProcess {
     pid: u32,
@@ -60,10 +61,10 @@ pub struct OtherProcess {
 }
 
 impl OtherProcess {
-    /// Finds it.
+    /// Finds the process.
     ///
     /// # Errors
-    /// There is none, there are several, or it is not to be touched.
+    /// There is none, there are several, or it is protected.
     pub fn find(wanted: &HostProcess) -> Result<OtherProcess, ProcessError> {
         let pid = match wanted {
             HostProcess::Numbered(pid) => *pid,
@@ -85,7 +86,8 @@ impl OtherProcess {
             .ok_or(ProcessError::Gone(pid))?;
         let handle = pidfd_open(raw, PidfdFlags::empty());
         let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
-        // Looked at only now: what is read is of the process that is held, unless it is gone, which a signal will say.
+        // Checked only now: the data belongs to the process that is held,
+        // unless it has ended, which a signal will report.
         let gone = || ProcessError::Gone(pid);
         let (name, started_ticks) = (
             comm(pid).ok_or_else(gone)?,
@@ -124,7 +126,7 @@ impl OtherProcess {
     }
 }
 
-/// Why a process is not touched.
+/// Why a process must not be touched.
 fn protected(pid: u32) -> Option<&'static str> {
     if pid == 1 {
         return Some("the first process of the machine");
@@ -133,7 +135,7 @@ fn protected(pid: u32) -> Option<&'static str> {
     if flags & KERNEL_THREAD != 0 {
         return Some("a thread of the kernel");
     }
-    // Ourselves, and whoever started us: a shell, sshd.
+    // This process and its ancestors: a shell, sshd.
     let mut ancestor = std::process::id();
     for _ in 0..1000 {
         if ancestor == pid {
@@ -147,7 +149,7 @@ fn protected(pid: u32) -> Option<&'static str> {
     None
 }
 
-/// Processes that are called so.
+/// Processes with this name.
 fn called(name: &str) -> Vec<u32> {
     all()
         .filter(|pid| !is_dead(*pid) && comm(*pid).is_some_and(|comm| is_called(&comm, name)))
@@ -158,7 +160,7 @@ fn is_called(comm: &str, name: &str) -> bool {
     name.as_bytes()[..name.len().min(COMM_BYTES)] == *comm.as_bytes()
 }
 
-/// Stops a process of somebody else's and lets it go on, also when this program dies.
+/// Stops a process that Brunt didn't start, and resumes it, even if this program dies.
 #[derive(Debug)]
 pub struct FreezeOther {
     process: OtherProcess,
@@ -166,7 +168,7 @@ pub struct FreezeOther {
 }
 
 impl FreezeOther {
-    /// This one.
+    /// Freezes this process.
     pub fn new(process: OtherProcess) -> FreezeOther {
         FreezeOther {
             process,
@@ -216,7 +218,7 @@ impl Fault for FreezeOther {
     }
 }
 
-/// Kills a process of somebody else's, who may start it again.
+/// Kills a process that Brunt didn't start; a supervisor may start it again.
 #[derive(Debug)]
 pub struct KillOther {
     process: OtherProcess,
@@ -225,7 +227,7 @@ pub struct KillOther {
 }
 
 impl KillOther {
-    /// This one; with `comes_back` the fault is over when another process of its name runs.
+    /// Kills this process. With `comes_back`, the fault ends when another process of its name runs.
     pub fn new(process: OtherProcess, comes_back: bool) -> KillOther {
         KillOther {
             process,
@@ -320,10 +322,10 @@ mod tests {
     use super::super::sleeper::Sleeper;
     use super::*;
 
-    /// A program that only sleeps, under a name of its own.
+    /// A program that only sleeps, under a unique name.
     fn program(folder: &std::path::Path) -> (std::path::PathBuf, String) {
         let name = format!("other-{}-sleeper", std::process::id());
-        // Not a copy: where another test forks while it is written, it would be busy.
+        // Not a copy: if another test forks while the copy is being written, the file would be busy.
         std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
         (folder.join(&name), name)
     }
@@ -336,7 +338,7 @@ mod tests {
         child
     }
 
-    /// A process is found when it is the only one of its name, and killed; another one that takes its place ends the fault.
+    /// A process is found if it is the only one of its name, and killed; its replacement ends the fault.
     #[test]
     fn processes_are_found_and_killed() {
         let folder = tempfile::tempdir().unwrap();
@@ -373,7 +375,7 @@ mod tests {
         ));
     }
 
-    /// What the machine or this program lives by is left alone.
+    /// Processes that the machine or this program depends on are left alone.
     #[test]
     fn what_everything_lives_by_is_refused() {
         let check = |pid: u32| {

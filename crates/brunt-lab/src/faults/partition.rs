@@ -1,9 +1,9 @@
-//! Hosts that cannot reach each other for a while, over any path, while all others can: a network partition between
-//! two hosts, or between each of some hosts and each of some others. Each packet between them is stopped by the first
-//! link that it takes.
+//! Hosts that cannot reach each other for a while, over any path, while all others can: a network
+//! partition between two hosts, or between each host of one group and each of another. Each packet between
+//! them is dropped by the first link on its path.
 //!
-//! The rule: proven by probe packets between every two of the hosts, both ways, counted where they are sent and where
-//! they would arrive: they pass before, none passes during, and they pass again afterwards.
+//! The rule: proven by probe packets between every pair of the hosts, in both directions, counted where they are sent
+//! and where they would arrive: they pass before, none passes during the fault, and they pass again afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::link::signs::{PACKETS_MIN, TIMED_MIN};
 use crate::link::{Direction, HostPair, LinkError};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// The link by which packets of one host to another leave, and how long they are under way at most.
+/// The first link and its direction for packets between two hosts, and their maximum travel time.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) link: LinkHandle,
@@ -24,7 +24,7 @@ pub(crate) struct Leaving {
     pub(crate) longest: Duration,
 }
 
-/// What one host sends to another, which is to be stopped.
+/// The traffic from one host to another, which the fault stops.
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) from: Host,
@@ -32,15 +32,15 @@ pub(crate) struct Course {
     pub(crate) leaving: Leaving,
 }
 
-/// Keeps hosts apart.
+/// Separates hosts.
 #[derive(Debug)]
 pub struct Partition {
     /// The names of the hosts of each side.
     sides: [Vec<String>; 2],
-    /// From each host to each of the other side.
+    /// From each host to each of the other side, both ways.
     courses: Vec<Course>,
     injected: bool,
-    /// What [`Partition::stopped`] was before it was injected.
+    /// [`Partition::stopped`] before the injection.
     stopped_before: u64,
 }
 
@@ -52,7 +52,7 @@ impl Course {
         }
     }
 
-    /// Packets between parted hosts that its link has stopped so far.
+    /// Packets between separated hosts that its link has dropped so far.
     fn stopped(&self) -> u64 {
         let report = self.leaving.link.report();
         [report.there, report.back][self.leaving.direction as usize].parted
@@ -63,7 +63,7 @@ impl Course {
         let probe = Probe::new(&self.from, &self.to, false)?;
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
-        // Whatever else the links do to packets, some arrive; slow lines are not flooded for it.
+        // Whatever else the links do to packets, some arrive; slow lines are not flooded for this.
         let longest = self.leaving.longest;
         let mut seen = Seen::default();
         while seen.arrived() < TIMED_MIN {
@@ -75,7 +75,7 @@ impl Course {
         Ok(seen)
     }
 
-    /// Probes: nothing may arrive.
+    /// Probes; nothing may arrive.
     fn stops(&self, clock: &Clock) -> Result<Seen, Unseen> {
         let probe = Probe::new(&self.from, &self.to, false)?;
         let before = self.stopped();
@@ -91,7 +91,7 @@ impl Course {
 }
 
 impl Partition {
-    /// `courses`: from each host of a side to each of the other.
+    /// `courses`: from each host of a side to each of the other, both ways.
     pub(crate) fn new(sides: [Vec<String>; 2], courses: Vec<Course>) -> Partition {
         Partition {
             sides,
@@ -127,7 +127,7 @@ impl Partition {
         Ok(since)
     }
 
-    /// Packets that the links have stopped so far, each link and direction once.
+    /// Packets dropped by the links so far, counting each link and direction once.
     fn stopped(&self) -> u64 {
         let key = |course: &Course| {
             (
@@ -143,7 +143,7 @@ impl Partition {
         stopped.values().sum()
     }
 
-    /// Looks at every course, all at once; what was seen, or what was not.
+    /// Checks all courses concurrently; returns what was seen, or an error with what was not.
     fn all(
         &self,
         look: impl Fn(&Course) -> Result<Seen, Unseen> + Sync,
@@ -200,7 +200,7 @@ impl Fault for Partition {
         };
         self.all(|course| course.passes(clock), not_shown)?;
         self.stopped_before = self.stopped();
-        // From here on dropping it joins them again, one direction alone included.
+        // From here on, dropping the fault reconnects the hosts, even if only one direction was separated.
         self.injected = true;
         let at = self.part().map_err(|error| {
             self.refused("cannot separate the hosts", std::io::Error::other(error))

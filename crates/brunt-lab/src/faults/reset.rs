@@ -16,52 +16,52 @@ use super::link::probe::read_again;
 use crate::link::{Direction, ResetPorts, ResetRule};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// How long a connection may take to send something, so that it can be reset.
+/// How long to wait until a connection sends something, so that it can be reset.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the hosts' counters are looked at.
+/// How often the hosts' counters are polled.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Resets connections while it lasts.
+/// Resets connections while the fault lasts.
 #[derive(Debug)]
 pub struct TcpReset {
     link: LinkHandle,
-    /// From which the resets seem to come, and which gets them.
+    /// The apparent sender of the resets, and their receiver.
     hosts: [Host; 2],
     rule: ResetRule,
-    /// Of a packet on the whole path.
+    /// Maximum travel time of a packet on the whole path.
     longest: Duration,
-    /// Since it was armed, if it is.
+    /// Present while the fault is armed.
     armed: Option<Armed>,
 }
 
-/// What there was when it was armed.
+/// The state when the fault was armed.
 #[derive(Debug)]
 struct Armed {
     at: Nanos,
-    /// The hosts' counters, which stay theirs, whoever reads them.
+    /// The hosts' counters; open files keep reporting their host, whichever thread reads them.
     snmp: [File; 2],
     counts: [TcpCounts; 2],
-    /// Resets that the link had sent.
+    /// Resets that the link had sent by then.
     sent: u64,
 }
 
-/// What one host's TCP has counted.
+/// TCP counters of one host.
 #[derive(Clone, Copy, Debug)]
 struct TcpCounts {
     /// Connections that were reset.
     resets: u64,
-    /// Resets that it sent.
+    /// Resets that the host sent.
     sent: u64,
 }
 
 /// No connection was reset so far.
 pub struct NotSeenYet {
-    /// What link and hosts have counted.
+    /// The counters of the link and the hosts.
     pub counted: String,
 }
 
 impl TcpReset {
-    /// `direction`: in which packets of the first host to the second leave over this link.
+    /// `direction`: the direction of the link in which packets from the first host to the second leave.
     pub(crate) fn new(
         link: LinkHandle,
         direction: Direction,
@@ -88,7 +88,7 @@ impl TcpReset {
         FaultError::refused(self.describe(), what, source)
     }
 
-    /// Opens the hosts' counters, and reads them.
+    /// Opens and reads the hosts' counters.
     fn counters(&self) -> io::Result<([File; 2], [TcpCounts; 2])> {
         let open = |host: &Host| host.run(|| File::open("/proc/thread-self/net/snmp"));
         let snmp = [open(&self.hosts[0])?, open(&self.hosts[1])?];
@@ -105,10 +105,11 @@ impl TcpReset {
         [report.there, report.back][self.rule.direction as usize].tcp_resets
     }
 
-    /// Has the link reset connections from now on; since when. Whether one was is for [`TcpReset::look`] to say.
+    /// Makes the link reset connections from now on, and returns the start time.
+    /// [`TcpReset::look`] checks whether one was reset.
     ///
     /// # Errors
-    /// It is armed already, or the link or a host's counters are not there any more.
+    /// The fault is armed already, or the link or a host's counters no longer exist.
     pub fn arm(&mut self) -> Result<Nanos, FaultError> {
         if self.armed.is_some() {
             return Err(FaultError::Misuse {
@@ -120,7 +121,7 @@ impl TcpReset {
             self.counters().map_err(|error| self.unreadable(error))?,
             self.sent(),
         );
-        // From here on dropping it ends it, one direction alone included.
+        // From here on, dropping the fault ends it, even if only one direction was armed.
         let armed = self.armed.insert(Armed {
             at: Nanos(0),
             snmp,
@@ -138,10 +139,10 @@ impl TcpReset {
         }
     }
 
-    /// That a connection was reset since it was armed; else what is seen so far.
+    /// Checks whether a connection was reset since arming; otherwise returns the counters so far.
     ///
     /// # Errors
-    /// It is not armed, or the hosts' counters cannot be read.
+    /// The fault is not armed, or the hosts' counters cannot be read.
     pub fn look(&self, clock: &Clock) -> Result<Result<Proof, NotSeenYet>, FaultError> {
         let Some(armed) = &self.armed else {
             return Err(FaultError::Misuse {
@@ -166,7 +167,7 @@ impl TcpReset {
             from.resets,
             from.sent
         );
-        // What the sender sent itself could be what the receiver counted.
+        // The receiver may have counted resets that the sender itself sent.
         Ok(match sent > 0 && to.resets > from.sent {
             true => Ok(Proof {
                 at: armed.at,
@@ -178,7 +179,7 @@ impl TcpReset {
         })
     }
 
-    /// Has a connection that the rule would be about, if it can be made, carry a byte both ways.
+    /// Opens a connection that the rule would match, if possible, and transfers a byte both ways.
     fn connection_lasts(&self) -> io::Result<()> {
         let patience = PATIENCE + self.longest * 4;
         let [from, to] = &self.hosts;
@@ -189,7 +190,7 @@ impl TcpReset {
             ResetPorts::All | ResetPorts::Both { .. } => 0,
         };
         let connected = from.run(|| {
-            // Somebody may have that port here already; then any other has to do.
+            // The port may be in use on the host; then any other has to do.
             connect_from(from.address(), near, address)
                 .or_else(|_| TcpStream::connect_timeout(&address.into(), patience))
         });
@@ -214,7 +215,7 @@ fn address_of(listener: &TcpListener) -> io::Result<SocketAddrV4> {
     }
 }
 
-/// A connection from a port of choice.
+/// A connection from a given local port.
 fn connect_from(host: Ipv4Addr, port: u16, to: SocketAddrV4) -> io::Result<TcpStream> {
     use rustix::net::{
         AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
@@ -236,7 +237,7 @@ fn counts(snmp: &File) -> io::Result<TcpCounts> {
         .ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
 }
 
-/// From `/proc/net/snmp`: lines in pairs, names and then values.
+/// Parses `/proc/net/snmp`: pairs of lines, names and then values.
 fn tcp_counts(text: &str) -> Option<TcpCounts> {
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -325,7 +326,7 @@ impl Drop for TcpReset {
 mod tests {
     use super::*;
 
-    /// The kernel's counts are found under their names, wherever they stand.
+    /// The kernel's counters are found by name, wherever they are.
     #[test]
     fn tcp_counts_are_read() {
         let text =

@@ -1,4 +1,4 @@
-//! For tests of faults: a process to break, gone with the test.
+//! For tests of faults: a process that is killed when the test ends.
 
 use std::process::Child;
 

@@ -1,8 +1,8 @@
-//! A bridge in the wire: two interfaces of this machine, and the thread of a link between them. Whatever comes in at one
-//! goes out at the other, late, lost or changed as the settings say, and as it came where they say nothing.
+//! A bridge that connects two interfaces of this machine through the thread of a link. Frames that arrive at one
+//! interface leave at the other, delayed, lost or changed as set, and otherwise unmodified.
 //!
-//! Called by `brunt bridge`, which prints what [`WireBridge::stop`] returns. The rule: interfaces are as they were when it has
-//! ended. What a packet socket changes goes with the socket; what is switched here is switched back.
+//! Called by `brunt bridge`, which prints the result of [`WireBridge::stop`]. The rule: afterwards the interfaces are
+//! as before. Changes made by a packet socket end with the socket; settings changed here are restored.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,31 +22,31 @@ use super::settings::Settings;
 use crate::netlink::Netlink;
 use crate::sys::{self, SLOT_BYTES, SlotRing};
 
-/// What the kernel holds of trains and jumbo frames that were not read yet, and of those that were not sent yet.
+/// Socket buffer for trains and jumbo frames that were not read yet, and for frames that were not sent yet.
 const SOCKET_BYTES: i32 = 64 << 20;
-/// The ring for all other frames that were not read yet, of each interface: 32768 of them, 80 ms of 400 000 a second. A ring of
-/// 8 MiB, which a processor's cache holds, saves a sixth of what a frame costs, and loses frames eight times sooner.
+/// Receive ring of each interface, for all other frames: 32768 frames, 80 ms at 400 000 per second. A ring of 8 MiB,
+/// which fits into a processor's cache, saves a sixth of the cost per frame, but overflows eight times sooner.
 const RING_BYTES: usize = 64 << 20;
-/// Most bytes under way in one direction, as of a lab's link.
+/// Maximum bytes in flight in one direction, as for a lab's link.
 const HELD_BYTES_MAX: usize = 512 << 20;
-/// With less room for frames that were not read yet, the user is told.
+/// With less room for unread frames, the user gets a note.
 const ROOM_BYTES_MIN: usize = 8 << 20;
-/// Longest name of an interface.
+/// Maximum length of an interface name.
 const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// A bridge to be.
+/// The configuration of a bridge.
 pub struct BridgeConfig {
-    /// The two interfaces, of the calling thread's namespace.
+    /// The two interfaces, in the calling thread's namespace.
     pub interfaces: [String; 2],
-    /// What happens from the first to the second, and back.
+    /// The settings from the first to the second, and back.
     pub settings: [Settings; 2],
-    /// Of chance.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Sees all packets as they come in.
+    /// Receives all packets as they arrive.
     pub watcher: Option<Box<dyn PacketWatcher>>,
 }
 
-/// A bridge that forwards. Dropping it ends it.
+/// A running bridge. Dropping it stops it.
 #[derive(Debug)]
 pub struct WireBridge {
     control: Arc<Control>,
@@ -58,50 +58,50 @@ pub struct WireBridge {
     notes: Vec<String>,
 }
 
-/// What became of a bridge.
+/// The result of a bridge.
 #[derive(Debug)]
 pub struct BridgeEnd {
-    /// What went through, and what did not.
+    /// Packets that passed, and those that didn't.
     pub report: LinkReport,
-    /// What passing added to each frame's way beyond what was set, for each direction: from the kernel's time stamp of its
-    /// arrival, and the delay that was set, to the end of the call that sent it.
+    /// Time that the bridge added to each frame beyond the set delay, in each direction: from the kernel's arrival time
+    /// stamp plus the set delay to the end of the send call.
     pub added: [Histogram; 2],
-    /// Packets that were still under way in each direction, and did not arrive.
+    /// Packets that were in flight in each direction and were not delivered.
     pub left: [u64; 2],
-    /// Ends of connections that `slow_close` still held in each direction, and that did not arrive.
+    /// FINs that `slow_close` still held in each direction and that were not delivered.
     pub ends_left: [u64; 2],
-    /// Why it ended by itself.
+    /// The error that ended it early, if any.
     pub error: Option<io::Error>,
 }
 
-/// Why there is no bridge.
+/// Why a bridge could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// There is no such interface.
     #[error("there is no interface {0}")]
     Missing(String),
-    /// Both are the same.
+    /// Both interfaces are the same.
     #[error("{0} cannot be bridged with itself")]
     Same(String),
-    /// They are the ends of one wire.
+    /// The interfaces are the two ends of one veth pair.
     #[error("{0} and {1} are the two ends of one veth pair: a frame would go round for ever")]
     OneWire(String, String),
     /// Not Ethernet.
     #[error("{0} is not an Ethernet interface")]
     NotEthernet(String),
-    /// It is down.
+    /// The interface is down.
     #[error("{0} is down")]
     Down(String),
-    /// The right is missing.
+    /// Missing capabilities.
     #[error("{0}: packet sockets need CAP_NET_RAW and CAP_NET_ADMIN")]
     Denied(String),
-    /// The kernel refused something else.
+    /// Another kernel error.
     #[error("{0}: cannot {1} ({2})")]
     System(String, &'static str, #[source] io::Error),
 }
 
 impl BridgeError {
-    /// What to do.
+    /// The remedy.
     pub fn advice(&self) -> String {
         match self {
             BridgeError::Missing(_) | BridgeError::NotEthernet(_) => {
@@ -118,7 +118,7 @@ impl BridgeError {
     }
 }
 
-/// Large receive offload that was switched off, because what it merges cannot be cut into the same packets.
+/// Large receive offload that was disabled, because merged packets cannot be split into the original ones.
 #[derive(Debug)]
 struct Merging(String);
 
@@ -130,7 +130,7 @@ impl Drop for Merging {
 }
 
 impl WireBridge {
-    /// Begins to forward.
+    /// Starts forwarding.
     ///
     /// # Errors
     /// See [`BridgeError`].
@@ -152,7 +152,7 @@ impl WireBridge {
         let (mut ports, mut sockets, mut merging) = (Vec::new(), Vec::new(), Vec::new());
         let (mut room, mut slots) = (usize::MAX, usize::MAX);
         for (name, index) in interfaces.iter().zip(indices) {
-            // Not every driver knows the question: then it does not do it.
+            // Drivers that don't know the query don't merge.
             if sys::merges_for_good(name).unwrap_or(false) {
                 sys::set_merging_for_good(name, false)
                     .map_err(fail(name, "switch large receive offload off"))?;
@@ -166,7 +166,7 @@ impl WireBridge {
             let ring =
                 SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
             slots = slots.min(ring.slots());
-            // Only now: what came earlier would be in no ring.
+            // Bound only now: frames that arrived earlier would not be in the ring.
             sys::bind_packet_socket(socket.as_fd(), index)
                 .map_err(fail(name, "open a packet socket"))?;
             let socket = Arc::new(socket);
@@ -212,20 +212,21 @@ impl WireBridge {
         })
     }
 
-    /// What the user should know of the interfaces.
+    /// Notes about the interfaces for the user.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Whether it ended by itself: an interface is gone.
+    /// Whether it ended on its own: an interface is gone.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Changes what happens in both directions while packets are under way, and waits until it holds; returns since when.
+    /// Changes both directions' settings while packets are in flight, and waits
+    /// until they take effect; returns when they did.
     ///
     /// # Errors
-    /// Its thread has ended, or does not answer.
+    /// The thread has ended, or doesn't respond.
     pub fn change(&self, settings: [Settings; 2]) -> io::Result<Nanos> {
         let mut at = Nanos(0);
         for (direction, settings) in settings.into_iter().enumerate() {
@@ -237,10 +238,10 @@ impl WireBridge {
         Ok(at)
     }
 
-    /// What went through so far.
+    /// Counters so far.
     pub fn report(&mut self) -> LinkReport {
         for (socket, overrun) in self.sockets.iter().zip(&mut self.overrun) {
-            // The kernel forgets what it told.
+            // The kernel resets this counter when it is read.
             *overrun += sys::packet_socket_drops(socket.as_fd()).unwrap_or(0);
         }
         let mut report = self.control.report();
@@ -248,14 +249,14 @@ impl WireBridge {
             .into_iter()
             .zip(self.overrun)
         {
-            // They came, too; how many packets a train of them was nobody knows.
+            // These frames arrived, too; the number of packets in a dropped train is unknown.
             counts.packets += overrun;
             counts.unmeant_no_buffer += overrun;
         }
         report
     }
 
-    /// Stops at once, and tells what there was.
+    /// Stops at once, and returns the result.
     pub fn stop(mut self) -> BridgeEnd {
         let error = self.end();
         let added = self
@@ -301,7 +302,7 @@ impl Drop for WireBridge {
     }
 }
 
-/// What the user should know of the room for frames that were not read yet.
+/// Notes for the user about the room for unread frames.
 fn room_notes(room: usize, slots: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if room < ROOM_BYTES_MIN {
@@ -331,7 +332,7 @@ fn index_of(name: &str) -> Result<u32, BridgeError> {
         .map_err(|_| missing())
 }
 
-/// Whether the two can be bridged; their indices and MTUs.
+/// Checks whether the two can be bridged; returns their indices and MTUs.
 fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> {
     let [first, second] = interfaces;
     if first == second {
@@ -356,7 +357,7 @@ fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> 
     Ok((indices, mtus))
 }
 
-/// The interface at the other end of a veth pair, or below one that lies on another.
+/// The other end of a veth pair, or the interface below a stacked one.
 fn peer_of(name: &str) -> Option<u32> {
     Netlink::open()
         .and_then(|mut netlink| netlink.peer_of(name))
@@ -368,7 +369,7 @@ fn peer_of(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// What cannot be bridged is refused with what to do about it; no message names what no user has.
+    /// Interfaces that cannot be bridged are refused with advice; messages mention only what users know.
     #[test]
     fn what_cannot_be_bridged() {
         let refused = |first: &str, second: &str| {

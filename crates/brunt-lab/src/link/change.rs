@@ -1,6 +1,6 @@
-//! Changes what a link's thread does while packets are under way. Used by the handle of a lab's link and by a bridge.
+//! Changes what a link's thread does while packets are in flight. Used by the handle of a lab's link and by a bridge.
 //!
-//! The rule: a change holds when the thread says so, not when it was asked for.
+//! The rule: a change is in effect when the thread confirms it, not when it was requested.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use brunt_core::{Clock, Nanos};
 
 use super::control::{Control, Wanted};
 
-/// How long a link's thread gets to take over what changed; it looks at least this often.
+/// How long a link's thread may take to apply a change; it checks at least this often.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A change that holds.
+/// A change in effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changed {
-    /// Since when.
+    /// Time at which it took effect.
     pub(super) at: Nanos,
-    /// Packets need not pass the thread any more.
+    /// Whether packets can bypass the thread.
     pub(super) is_clear: bool,
 }
 
 impl Control {
-    /// Has one direction changed, and waits until that holds; `None` when its thread has ended, or is stuck.
+    /// Changes one direction, and waits until the change is in effect; `None` if the thread has ended or is stuck.
     pub(super) fn change(
         &self,
         direction: usize,

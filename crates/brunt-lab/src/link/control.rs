@@ -1,6 +1,7 @@
-//! What a link's thread has in common with its handle: what each direction is to do, what it counted, and when it is to end.
+//! State shared by a link's thread and its handle: the wanted settings and
+//! counters of each direction, and when to stop.
 //!
-//! The rule: the thread looks at a number to see whether something changed, and takes a lock only then.
+//! The rule: the thread reads an atomic number to detect changes, and takes a lock only after one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,21 +16,21 @@ use super::parted::HostPair;
 use super::settings::Settings;
 use super::tcp::reset::ResetRule;
 
-/// One direction as its thread and its handle share it.
+/// State of one direction, shared by its thread and its handle.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) counters: Counters,
-    /// What is to hold, and how many times that changed.
+    /// The wanted state, and how many times it was changed.
     wanted: Mutex<Wanted>,
     pub(super) asked: AtomicU64,
-    /// How many of the changes hold, and since when.
+    /// Number of changes in effect, and since when.
     pub(super) applied: AtomicU64,
     pub(super) applied_at: AtomicU64,
-    /// What passing the thread added to a frame's way beyond what was set, of an interface's; there when it has ended.
+    /// Time that frames of an interface spent in the thread beyond the settings; set when the thread has ended.
     pub(super) added: Mutex<Histogram>,
-    /// Packets that were under way when it ended.
+    /// Packets in flight when it ended.
     pub(super) left: AtomicU64,
-    /// Ends of connections that were still held then.
+    /// FINs that were still held then.
     pub(super) ends_left: AtomicU64,
 }
 
@@ -43,33 +44,33 @@ impl Shared {
     }
 }
 
-/// What one direction is to do, all of it. Several faults may have a part in it at a time, each its own.
+/// The complete wanted state of one direction. Several faults can contribute to it at once, each its own part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) settings: Settings,
-    /// A seed from which chance begins again, once.
+    /// A seed from which to restart the random numbers, once.
     pub(super) restart: Option<u64>,
-    /// Hosts that are kept apart.
+    /// Hosts that are separated.
     pub(super) parted: Vec<HostPair>,
-    /// Connections that are reset; the same for both directions.
+    /// Connections to reset; the same for both directions.
     pub(super) reset: Option<ResetRule>,
 }
 
 impl Wanted {
-    /// Whether packets need not pass the thread.
+    /// Whether packets can bypass the thread.
     pub(super) fn is_clear(&self) -> bool {
         self.settings.is_clear() && self.parted.is_empty() && self.reset.is_none()
     }
 }
 
-/// What a link's thread has in common with its handle.
+/// State shared by a link's thread and its handle.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) lanes: [Shared; 2],
     pub(super) stop: AtomicBool,
-    /// Its thread was refused a priority above that of others.
+    /// Whether the thread was refused a raised priority.
     pub(super) usual_priority: AtomicBool,
-    /// Nanoseconds in which it had work, of those in which it lived.
+    /// Nanoseconds in which the thread had work, and in which it existed.
     pub(super) busy_nanos: AtomicU64,
     pub(super) lived_nanos: AtomicU64,
     pub(super) wake: OwnedFd,
@@ -94,7 +95,7 @@ impl Control {
         })
     }
 
-    /// What the thread did so far.
+    /// The thread's counters so far.
     pub(super) fn report(&self) -> LinkReport {
         let lived = self.lived_nanos.load(Ordering::Relaxed).max(1);
         LinkReport {
@@ -107,9 +108,9 @@ impl Control {
         }
     }
 
-    /// Lets the thread look at what changed.
+    /// Makes the thread check for changes.
     pub(super) fn wake(&self) {
-        // It cannot be full: the counter holds 64 bits.
+        // The counter has 64 bits, so it is never full.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }

@@ -9,7 +9,7 @@ use brunt_result::link::LinkCounts;
 
 macro_rules! counters {
     ($($name:ident,)*) => {
-        /// One for each count of [`LinkCounts`].
+        /// One counter for each of [`LinkCounts`].
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)*
@@ -60,7 +60,7 @@ counters! {
     straight_bytes,
 }
 
-/// One thread writes, so a plain addition is enough: no locked instruction.
+/// Only one thread writes, so a plain addition is enough: no locked instruction.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);

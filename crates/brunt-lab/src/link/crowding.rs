@@ -1,10 +1,10 @@
-//! Counts how full a line with a rate is while the machine has no core to spare: none is idle and packets come without a
-//! pause, or processes wait for cores. A line that is not full then was limited by the machine: hosts and
-//! emulator share its cores, as real machines would not.
+//! Measures how full a rate-limited line is while the machine has no core to spare: no core is idle and packets
+//! arrive without a pause, or processes wait for cores. A line that isn't full then was limited by the machine: hosts
+//! and emulator share its cores, unlike real machines.
 //!
-//! Called by [`super::driver`] on every turn. The rule: only such windows count, and only of links that do nothing but send
-//! at a rate. A sender that waits for answers, holds back because of losses, or is slow while there are cores to spare says
-//! nothing about the link.
+//! Called by [`super::driver`] on every turn. The rule: only such windows count, and only for links that
+//! do nothing but limit the rate. A sender that waits for replies, backs off after losses, or is slow
+//! while cores are idle says nothing about the link.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,33 +15,35 @@ use brunt_core::Nanos;
 use super::control::Shared;
 use super::counters::add;
 
-/// Ticks are hundredths of a second: two cores have forty in a window.
+/// Ticks are hundredths of a second: two cores have forty per window.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A thread that slept for more than this share of a window was not offered packets all the time.
+/// A thread that slept for more than this share of a window was not offered packets continuously.
 const SLEPT_SHARE_MAX: f64 = 0.2;
-/// Then a sender may have had no core: processes waited for one for at least this share. With 10 Gb/s and one TCP flow on two
-/// cores a line that was full saw 0.02 to 0.15, one of two thirds 0.40 to 0.45, with hogs beside it more.
+/// Minimum share of a window in which processes waited for a core, so that a sender may have had none. With 10
+/// Gb/s and one TCP flow on two cores, a full line measured 0.02 to 0.15, a line at two thirds of its rate
+/// 0.40 to 0.45, and more with hogs next to it.
 const WAITED_SHARE_MIN: f64 = 0.3;
-/// Of a line that sent for less than this share of a window little was wanted.
+/// A line that sent for less than this share of a window had little to send.
 const SENT_SHARE_MIN: f64 = 0.1;
-/// Cores that were idle for less than this share of a window were all taken.
+/// Cores idle for less than this share of a window count as all busy.
 const IDLE_SHARE_MAX: f64 = 0.05;
-/// The same while processes waited: one waits behind another although a core is free (0.20 to 0.25 then, on two).
+/// The same while processes waited: a process may wait behind another
+/// although a core is free (0.20 to 0.25 on two cores).
 const IDLE_SHARE_MAX_WAITING: f64 = 0.3;
 
-/// What a window has seen so far.
+/// Measurements of the current window.
 pub(super) struct Crowding {
     start: Nanos,
     slept_nanos: u64,
     sent_nanos: [u64; 2],
     ticks: Option<Ticks>,
-    /// Microseconds since the start of the machine in which a process waited for a core.
+    /// Microseconds since boot in which a process waited for a core.
     waited_micros: Option<u64>,
     stat: Option<File>,
     pressure: Option<File>,
 }
 
-/// Of all cores together.
+/// Ticks of all cores together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     idle: u64,
@@ -50,9 +52,9 @@ struct Ticks {
 
 impl Crowding {
     pub(super) fn new(now: Nanos) -> Crowding {
-        // A container that hides it has no notices.
+        // A container that hides this file gets no notices.
         let stat = File::open("/proc/stat").ok();
-        // Kernels without pressure stall information leave it at packets without a pause.
+        // On kernels without pressure stall information, only the other condition applies.
         let pressure = File::open("/proc/pressure/cpu").ok();
         Crowding {
             start: now,
@@ -65,12 +67,12 @@ impl Crowding {
         }
     }
 
-    /// The thread had nothing to do for so long.
+    /// The thread was idle for this long.
     pub(super) fn on_sleep(&mut self, nanos: u64) {
         self.slept_nanos += nanos;
     }
 
-    /// Ends a window that is long enough. `lines` are the directions that have a rate at most.
+    /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate.
     #[inline]
     pub(super) fn on_turn(&mut self, now: Nanos, lines: [bool; 2], lanes: &[Shared; 2]) {
         if now.since(self.start) >= WINDOW {
@@ -116,15 +118,15 @@ impl Crowding {
 /// A window, with times in nanoseconds.
 struct Seen {
     nanos: u64,
-    /// Of the emulator's thread.
+    /// Sleep time of the emulator's thread.
     slept: u64,
     idle_share: Option<f64>,
-    /// Of any process, for a core.
+    /// Time in which any process waited for a core.
     waited: u64,
 }
 
 impl Seen {
-    /// Whether it counts for a direction that sent for so many of its nanoseconds.
+    /// Whether the window counts for a direction that sent for `sent` of its nanoseconds.
     fn is_crowded(&self, sent: u64) -> bool {
         let share = |part: u64| part as f64 / self.nanos as f64;
         let Some(idle) = self.idle_share else {
@@ -140,14 +142,14 @@ fn idle_share(before: Ticks, now: Ticks) -> f64 {
     now.idle.saturating_sub(before.idle) as f64 / now.all.saturating_sub(before.all).max(1) as f64
 }
 
-/// What the first line of such a file says.
+/// Parses the first line of the file.
 fn read<T>(file: &File, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
     let mut text = [0; 256];
     let count = file.read_at(&mut text, 0).ok()?;
     parse(std::str::from_utf8(&text[..count]).ok()?.lines().next()?)
 }
 
-/// `cpu  user nice system idle iowait irq softirq steal …` (proc_stat(5)); time of guests is in user already.
+/// `cpu  user nice system idle iowait irq softirq steal …` (proc_stat(5)); guest time is already part of user.
 fn ticks(line: &str) -> Option<Ticks> {
     let fields: Vec<u64> = line
         .strip_prefix("cpu ")?
@@ -161,7 +163,7 @@ fn ticks(line: &str) -> Option<Ticks> {
     })
 }
 
-/// `some avg10=0.12 avg60=0.34 avg300=0.56 total=78901`, the last in microseconds (Documentation/accounting/psi.rst).
+/// `some avg10=0.12 avg60=0.34 avg300=0.56 total=78901`, the total in microseconds (Documentation/accounting/psi.rst).
 fn waited(line: &str) -> Option<u64> {
     line.strip_prefix("some ")?
         .rsplit_once("total=")?
@@ -210,7 +212,7 @@ mod tests {
         assert_eq!(waited("some avg10=11.07"), None);
     }
 
-    /// Only a line that was wanted, on a machine with nothing to spare, might have carried more elsewhere.
+    /// Only a line with something to send, on a machine with nothing to spare, might have carried more elsewhere.
     #[test]
     fn all_three_are_needed() {
         let check =
@@ -235,7 +237,7 @@ mod tests {
         check(0, 550, Some(0.2), 150, false);
         check(0, 550, Some(0.5), 1000, false);
         check(0, 550, None, 1000, false);
-        // A sender that had no core left the thread asleep.
+        // A sender without a core left the thread idle.
         check(700, 390, Some(0.0), 900, true);
         check(250, 660, Some(0.21), 400, true);
         check(700, 390, Some(0.0), 200, false);

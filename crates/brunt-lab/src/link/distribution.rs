@@ -15,46 +15,46 @@ use std::sync::{Arc, LazyLock};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What stands for one jitter: NETEM_DIST_SCALE of linux/pkt_sched.h.
+/// The table value of one jitter: NETEM_DIST_SCALE of linux/pkt_sched.h.
 pub const SCALE: f64 = 8192.0;
-/// Most values: MAX_DIST of iproute2's tc/q_netem.c, NETEM_DIST_MAX of the kernel.
+/// Maximum values: MAX_DIST of iproute2's tc/q_netem.c, NETEM_DIST_MAX of the kernel.
 pub const VALUES_MAX: usize = 16 * 1024;
-/// Largest file: far more than so many numbers take.
+/// Maximum file size: far more than `VALUES_MAX` numbers take.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Values of a table that is made by a formula, as many as iproute2's have.
+/// Values of a table made by a formula, as many as in iproute2's tables.
 const FORMULA_VALUES: usize = 4096;
-/// What the names of files end in.
+/// File name extension of tables.
 const FILE_ENDING: &str = ".dist";
 
 /// How a delay is distributed, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// Normal, of which the jitter is the standard deviation.
+    /// Normal, with the jitter as the standard deviation.
     Normal,
-    /// netem's: a Pareto of shape 3, moved to a mean of zero and cut at four jitters.
+    /// netem's: a Pareto of shape 3, shifted to a mean of zero and cut off at four jitters.
     Pareto,
     /// netem's: a quarter of the normal, three quarters of the Pareto.
     ParetoNormal,
     /// A table in a file.
     File {
-        /// Where it is, as written.
+        /// Its path, as written.
         path: PathBuf,
-        /// What is in it, once [`Distribution::read`] was called.
+        /// Its contents, after [`Distribution::read`] was called.
         table: Option<Arc<DistributionTable>>,
     },
 }
 
-/// Quantiles of a distribution at even distances, in units of jitter / 8192.
+/// Evenly spaced quantiles of a distribution, in units of jitter / 8192.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DistributionTable {
-    /// In rising order.
+    /// In ascending order.
     values: Vec<i16>,
 }
 
-/// Why there is no table.
+/// Why a table could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DistributionError {
-    /// Neither a known name nor a file's.
+    /// Neither a known name nor that of a table file.
     #[error(
         "unknown distribution '{0}'; write normal, pareto, paretonormal, or a file whose name ends in {FILE_ENDING}"
     )]
@@ -64,15 +64,15 @@ pub enum DistributionError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is longer than any table.
+    /// The file is larger than any table.
     #[error("{path}: {bytes} bytes is too large for a table of {VALUES_MAX} numbers", path = path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// How long it is.
+        /// Its size.
         bytes: u64,
     },
     /// Its text is not a table.
@@ -80,15 +80,15 @@ pub enum DistributionError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where, and what.
+        /// The position and kind of the mistake.
         source: TableError,
     },
 }
 
-/// Why a text is no table.
+/// Why a text is not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A word that is not a number of 16 bits.
+    /// A word that is not a 16-bit number.
     #[error("line {line}: '{word}' is not a number from -32768 to 32767")]
     NotANumber {
         /// Its line, from 1.
@@ -96,19 +96,19 @@ pub enum TableError {
         /// The word.
         word: String,
     },
-    /// More values than netem takes.
+    /// More values than netem accepts.
     #[error("more than {VALUES_MAX} numbers")]
     TooMany,
-    /// Fewer than two values, or all of them equal: nothing varies.
+    /// Fewer than two different values.
     #[error("all its numbers are equal; a table needs at least two different ones")]
     Constant,
 }
 
 impl Distribution {
-    /// Reads the file, if it is one; a relative path counts from `folder`.
+    /// Reads the file, if it is one; a relative path is resolved against `folder`.
     ///
     /// # Errors
-    /// The file cannot be read or has no table in it.
+    /// The file cannot be read or doesn't contain a table.
     pub fn read(&mut self, folder: &Path) -> Result<(), DistributionError> {
         let Distribution::File { path, table } = self else {
             return Ok(());
@@ -131,7 +131,7 @@ impl Distribution {
         Ok(())
     }
 
-    /// The table, unless it is in a file that was not read yet.
+    /// The table; `None` for a file that has not been read.
     pub fn table(&self) -> Option<Arc<DistributionTable>> {
         static NORMAL: LazyLock<Arc<DistributionTable>> =
             LazyLock::new(|| Arc::new(DistributionTable::by(normal)));
@@ -152,7 +152,7 @@ impl Distribution {
 }
 
 impl DistributionTable {
-    /// By a quantile function, in units of the jitter.
+    /// Makes a table from a quantile function, in units of the jitter.
     fn by(quantile: impl Fn(f64) -> f64) -> DistributionTable {
         let value = |index: usize| {
             let exact = quantile((index as f64 + 0.5) / FORMULA_VALUES as f64) * SCALE;
@@ -165,7 +165,7 @@ impl DistributionTable {
         }
     }
 
-    /// What 64 random bits stand for, in units of the jitter.
+    /// Maps 64 random bits to a value, in units of the jitter.
     #[inline]
     pub fn draw(&self, bits: u64) -> f64 {
         let index = ((u128::from(bits) * self.values.len() as u128) >> 64) as usize;
@@ -196,7 +196,7 @@ impl DistributionTable {
     }
 }
 
-/// The format of iproute2: whole numbers between blanks; a line that begins with `#` is a comment.
+/// iproute2's format: integers separated by white space; lines that start with `#` are comments.
 impl FromStr for DistributionTable {
     type Err = TableError;
     fn from_str(text: &str) -> Result<DistributionTable, TableError> {
@@ -225,7 +225,7 @@ impl FromStr for DistributionTable {
     }
 }
 
-/// Where the normal distribution's function reaches `part`.
+/// The quantile function of the normal distribution, by bisection.
 fn normal(part: f64) -> f64 {
     let (mut low, mut high) = (-10.0, 10.0);
     for _ in 0..60 {
@@ -239,7 +239,7 @@ fn normal(part: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// A Pareto of shape 3 has the mean 1.5; scaled as in iproute2's netem/pareto.c.
+/// A Pareto of shape 3 has mean 1.5; scaled as in iproute2's netem/pareto.c.
 fn pareto(part: f64) -> f64 {
     (1.0 / libm::cbrt(1.0 - part) - 1.5) * 4.0 / 3.0
 }
@@ -305,7 +305,7 @@ mod tests {
         text.parse()
     }
 
-    /// Comments and blanks are skipped, values are sorted, and what is no table is said with its line.
+    /// Comments and blanks are skipped, values are sorted, and mistakes are reported with their line.
     #[test]
     fn files_of_iproute2_are_read() {
         let table = file("# made by maketable\n -8192 0\n\n8192   16384\n").unwrap();
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(file(&"1 2 ".repeat(VALUES_MAX)), Err(TableError::TooMany));
     }
 
-    /// What is written is a known name or a file, and a file has no table before it was read.
+    /// Names round-trip, and a file has no table before it is read.
     #[test]
     fn names_and_files() {
         for name in ["normal", "pareto", "paretonormal", "tables/wan.dist"] {
@@ -355,7 +355,7 @@ mod tests {
         ));
     }
 
-    /// The formulas have the moments that netem's tables have: those are cut where 16 bits end.
+    /// The formulas have the moments of netem's tables, which are cut off by their 16-bit range.
     #[test]
     fn formulas_have_their_moments() {
         for (distribution, mean, deviation) in [
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Where iproute2 is there, its own tables are read, and ours by formula are theirs but for rounding.
+    /// If iproute2 is installed, its tables can be read, and the formulas match them except for rounding.
     #[test]
     fn formulas_make_the_tables_of_iproute2() {
         let folders = [

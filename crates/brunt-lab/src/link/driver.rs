@@ -1,7 +1,8 @@
-//! The thread of a link: takes frames from one host's device, applies the rules, and delivers them to the
-//! other host's device when they are due. Two directions, one thread, one core.
+//! The thread of a link: takes frames from one host's device, applies the rules, and delivers them to the other host's
+//! device when they are due. Two directions, one thread, one core.
 //!
-//! The rule: no decision is made here. Trains are split only where the fates of their segments differ.
+//! The rule: this module makes no decisions about packets. Trains are split
+//! only where the fates of their segments differ.
 
 use std::cell::RefCell;
 use std::io;
@@ -31,27 +32,27 @@ use super::tcp::reset::{ResetRule, Resetter};
 use super::tcp::slow_close::{Passing, SlowClose};
 use crate::sys;
 
-/// Frames taken from one device before the other has its turn.
+/// Frames taken from one device before the other gets its turn.
 const BATCH: usize = 64;
 const _: () = assert!(
     BATCH <= sys::SENT_AT_ONCE_MAX,
     "a batch is sent by one call"
 );
-/// A virtual processor that sleeps takes this long to wake for a timer; closer times are spun for. With
-/// 60 us frames were 15 to 40 us late in the mean, with 150 one to 14, with 300 not less.
+/// A sleeping virtual processor takes this long to wake up for a timer, so the thread spins for nearer times. With 60
+/// us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; with 300 us, no less.
 const SPIN: Duration = Duration::from_micros(150);
-/// After its last frame a link looks for another one so long before it sleeps: to wake it costs more
-/// than that, and an answer mostly comes at once.
+/// How long a link polls for another frame before it sleeps: waking it costs more
+/// than that, and a reply mostly comes at once.
 const IDLE_SPIN: Duration = Duration::from_micros(50);
-/// Segments of a train whose last bits arrive within this time are handed over together, as a network
-/// card that moderates its interrupts does.
+/// Segments of a train whose last bits arrive within this time are delivered together, as
+/// by a network card with interrupt moderation.
 const TOGETHER: Duration = Duration::from_micros(20);
 
-/// Sees the packets that come to a link, of wire size, checksums complete.
+/// Receives the packets that enter a link, in their size on the wire and with complete checksums.
 pub trait PacketWatcher: Send {
-    /// A packet came, at this time since 1970, in this direction.
+    /// A packet arrived at this time since 1970, in this direction.
     fn on_packet(&mut self, direction: Direction, since_1970: Duration, packet: &[u8]);
-    /// No more come for now.
+    /// No more packets for now.
     fn on_pause(&mut self);
 }
 
@@ -62,37 +63,37 @@ struct Lane {
     direction: Direction,
     from: LinkEnd,
     to: LinkEnd,
-    /// Of an interface that frames come from.
+    /// The ring of an interface from which frames come.
     ring: Option<RingEnd>,
     watcher: Option<SharedWatcher>,
-    /// Beyond what was set, of frames that came from an interface.
+    /// Time added beyond the settings, for frames from an interface.
     added: Histogram,
     out: Merger,
     rules: Rules,
-    /// Of the settings.
+    /// Whether the settings do nothing but limit the rate.
     is_at_most_a_line: bool,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
-    /// The rule by which connections are reset, and whether it has met more than can be kept account of.
+    /// The rule by which connections are reset, and whether there were more connections than can be tracked.
     reset: Option<ResetRule>,
     resets_full: bool,
     under_way: Schedule<Frame>,
-    /// Frames that are handed over by one call.
+    /// Frames to deliver by one call.
     due: Vec<Frame>,
-    /// Bytes of the frames under way.
+    /// Bytes of the frames in flight.
     held_bytes: usize,
     held_bytes_max: usize,
-    /// When the sending host had no more; what is read next came later.
+    /// When the sending host last had no frames; frames that are read next arrived later.
     looked: Nanos,
-    /// Where the next frame is read into.
+    /// Where the next frame is read.
     buffer: Box<[u8]>,
-    /// Where a packet is made complete to be shown.
+    /// Where a packet is completed for the watcher.
     shown: Vec<u8>,
     spare: Spare,
     seen: u64,
 }
 
-/// A frame under way: the virtio-net header, then Ethernet.
+/// A frame in flight: the virtio-net header, then Ethernet.
 #[derive(Debug)]
 struct Frame {
     bytes: Vec<u8>,
@@ -107,13 +108,13 @@ pub(super) struct Driver {
     pub(super) control: Arc<Control>,
     pub(super) settings: [Settings; 2],
     pub(super) seed: u64,
-    /// Most bytes under way in a direction.
+    /// Maximum bytes in flight in a direction.
     pub(super) held_bytes_max: usize,
     pub(super) clock: Clock,
 }
 
 impl Driver {
-    /// Until it is told to stop.
+    /// Runs until stopped.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
         let Driver {
@@ -125,7 +126,7 @@ impl Driver {
             held_bytes_max,
             clock,
         } = self;
-        // A wire does not wait for a busy machine; where that is not allowed, it may have to.
+        // A real wire doesn't wait for a busy machine; without the priority, this one may have to.
         control
             .usual_priority
             .store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
@@ -159,7 +160,7 @@ impl Driver {
     }
 }
 
-/// Carries frames both ways until it is told to stop, or an end is gone.
+/// Carries frames both ways until stopped, or until an end is gone.
 fn carry(
     lanes: &mut [Lane; 2],
     control: &Control,
@@ -198,7 +199,7 @@ fn carry(
             std::hint::spin_loop();
             continue;
         }
-        // It is one for both directions.
+        // Both directions share one watcher.
         if let Some(watcher) = &lanes[0].watcher {
             watcher.borrow_mut().on_pause();
         }
@@ -210,7 +211,7 @@ fn carry(
             drain(&control.wake);
             turn = clock.now();
             crowding.on_sleep(turn.0 - now.0);
-            // It slept because nothing came: what there is now has come since it was woken.
+            // The thread slept because nothing came: frames that are there now arrived after it was woken.
             let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
             let hosts = lanes.iter_mut().filter(|lane| !lane.from.is_interface());
             hosts.for_each(|lane| lane.looked = lane.looked.max(woken));
@@ -223,7 +224,7 @@ fn carry(
 }
 
 impl Lane {
-    /// The lane of one direction between two ends, at work since `start`: its line sent nothing before that.
+    /// The lane of one direction between two ends, running since `start`: its line sent nothing before that.
     fn new(
         direction: Direction,
         ends: [LinkEnd; 2],
@@ -261,7 +262,7 @@ impl Lane {
         }
     }
 
-    /// Takes over what changed.
+    /// Applies changes.
     fn change(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) {
         if shared.asked.load(Ordering::Acquire) == self.seen {
             return;
@@ -289,7 +290,7 @@ impl Lane {
         shared.applied.store(asked, Ordering::Release);
     }
 
-    /// When there is something to do again.
+    /// When there is something to do next.
     fn next_due(&self) -> Option<Nanos> {
         self.under_way
             .next_due()
@@ -298,8 +299,8 @@ impl Lane {
             .min()
     }
 
-    /// Lets the ends of connections through that were held long enough; whether there was any. Only now they
-    /// meet what the link does to packets.
+    /// Releases the FINs that were held long enough; returns whether there were
+    /// any. Only now the link's rules apply to them.
     fn let_close(&mut self, shared: &Shared, clock: &Clock) -> bool {
         let Some(due) = self.slow_close.next_due() else {
             return false;
@@ -316,7 +317,7 @@ impl Lane {
         true
     }
 
-    /// What is done to hosts and connections rather than to packets; whether the frame goes on.
+    /// Applies the rules for hosts and connections rather than packets; returns whether the frame continues.
     fn inspect(&mut self, frame: &mut [u8], packets: usize, shared: &Shared, now: Nanos) -> bool {
         let counters = &shared.counters;
         if parted::stops(&self.parted, frame) {
@@ -338,7 +339,7 @@ impl Lane {
             Passing::Untracked => {
                 add(&counters.tcp_untracked, 1);
                 add(&counters.fins_untracked, 1);
-                // What holds now: an earlier setting has nothing to do with it.
+                // The current setting; earlier ones don't matter.
                 put(
                     &counters.fins_full_nanos,
                     self.slow_close.hold().as_nanos() as u64,
@@ -348,7 +349,7 @@ impl Lane {
         }
     }
 
-    /// Sends the resets of this direction, behind what came so far.
+    /// Sends this direction's resets, after the frames that arrived so far.
     fn send_resets(
         &mut self,
         resets: &mut Resetter,
@@ -379,7 +380,7 @@ impl Lane {
         }
     }
 
-    /// Takes what the sending host has, a batch at most; whether there was anything.
+    /// Takes at most a batch of frames from the sending host; returns whether there were any.
     fn take_in(
         &mut self,
         shared: &Shared,
@@ -388,7 +389,7 @@ impl Lane {
     ) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();
-        // What the other direction showed.
+        // Resets caused by packets of the other direction.
         self.send_resets(resets, shared, clock, &mut written);
         let count = match self.ring.take() {
             None => self.take_from_tap(shared, clock, resets, &mut written)?,
@@ -413,7 +414,7 @@ impl Lane {
         Ok(count > 0)
     }
 
-    /// Takes what a host's device has; how many frames.
+    /// Takes frames from a host's device; returns their number.
     fn take_from_tap(
         &mut self,
         shared: &Shared,
@@ -439,7 +440,8 @@ impl Lane {
         Ok(count)
     }
 
-    /// Takes what an interface has; how many frames. What passes untouched is sent from where it lies when the batch is over.
+    /// Takes frames from an interface; returns their number. Untouched frames
+    /// are sent from the ring at the end of the batch.
     fn take_from_ring(
         &mut self,
         ring: &mut RingEnd,
@@ -470,7 +472,7 @@ impl Lane {
                     if let Some(packets) =
                         self.take_frame(frame, Some(arrival), shared, clock, resets)
                     {
-                        // Behind those that came before it.
+                        // After the frames that came before it.
                         ring.send(to, clock, &mut self.added, written);
                         let is_refused = self.to.write(frame).is_err();
                         let took = Nanos(clock.now().0.saturating_sub(arrival.at.0));
@@ -498,7 +500,7 @@ impl Lane {
         Ok(count)
     }
 
-    /// When a frame came: times do not go back, whatever clocks do.
+    /// A frame's arrival time, which never goes backwards, whatever clocks do.
     fn arrived(&mut self, arrival: FrameArrival) -> FrameArrival {
         self.looked = arrival.at.max(self.looked);
         FrameArrival {
@@ -507,7 +509,7 @@ impl Lane {
         }
     }
 
-    /// Shows the packets of a frame to whoever watches.
+    /// Passes a frame's packets to the watcher.
     fn show(&mut self, frame: &[u8], arrival: FrameArrival) {
         let Some(watcher) = &self.watcher else { return };
         let (packet, mut watcher) = (&mut self.shown, watcher.borrow_mut());
@@ -530,7 +532,7 @@ impl Lane {
         }
     }
 
-    /// Takes one frame; of how many packets it is, if it passes untouched.
+    /// Takes one frame; returns its number of packets if it passes untouched.
     fn take_frame(
         &mut self,
         frame: &mut [u8],
@@ -555,7 +557,7 @@ impl Lane {
                 return None;
             }
         }
-        // Parted first: of a connection that does not get through nothing is known.
+        // After the partition check: connections that don't get through are not tracked.
         if resets.is_armed()
             && let Some(looking) = resets.look(self.direction, frame, clock.now())
         {
@@ -571,7 +573,7 @@ impl Lane {
             self.rules.pass(packets as u64);
             return Some(packets as u32);
         }
-        // Of an interface it is known when a frame came, else only since when.
+        // For an interface, a frame's arrival time is known; otherwise only its bounds.
         let came = arrival.map_or_else(|| [self.looked, clock.now()], |arrival| [arrival.at; 2]);
         match train {
             None => self.take_packet(frame, came, shared),
@@ -596,7 +598,7 @@ impl Lane {
         self.keep(kept, delivery, 1, shared);
     }
 
-    /// Asks for each segment, and keeps those together that arrive together.
+    /// Judges each segment, and keeps those together that arrive together.
     fn take_train(&mut self, frame: &[u8], train: Train, came: [Nanos; 2], shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
@@ -644,7 +646,7 @@ impl Lane {
         self.keep(kept, delivery, count as u32, shared);
     }
 
-    /// Puts a frame on its way, a second time where it arrives twice.
+    /// Schedules a frame, and its copy if it is duplicated.
     fn keep(&mut self, mut bytes: Vec<u8>, delivery: Delivery, packets: u32, shared: &Shared) {
         if delivery.mark {
             packet::mark_congestion(&mut bytes);
@@ -676,7 +678,7 @@ impl Lane {
         raise(&shared.counters.queued_max, self.under_way.len() as u64);
     }
 
-    /// Hands over what is due; whether there was anything.
+    /// Delivers frames that are due; returns whether there were any.
     fn hand_over(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
         let Some(due) = self.under_way.next_due() else {
             return Ok(false);
@@ -725,7 +727,7 @@ impl Lane {
     }
 }
 
-/// Asks the rules about a packet that came between two times and counts what they say; `None` when it does not arrive.
+/// Asks the rules about a packet that arrived between two times and counts the verdict; `None` if it is not delivered.
 fn judge(
     rules: &mut Rules,
     [looked, now]: [Nanos; 2],
@@ -749,7 +751,7 @@ fn judge(
     Some(delivery)
 }
 
-/// Takes a mark back from a packet that cannot have it, and counts what becomes of it.
+/// Removes the mark from a packet that isn't ECN-capable, and counts both cases.
 #[inline]
 fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
     if !delivery.mark {
@@ -764,21 +766,21 @@ fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
     }
 }
 
-/// Counts what was written. What the host has no memory for, or does not take: counted, never silent.
+/// Counts written frames, and those that the host refused or had no memory for; drops are never silent.
 fn note(written: &Written, counters: &Counters) {
     add(&counters.frames_out, written.frames);
     add(&counters.delivered, written.packets);
     add(&counters.unmeant_refused, written.refused);
 }
 
-/// Each direction has its own chance.
+/// Each direction has its own random numbers.
 pub(super) fn direction_seed(seed: u64, direction: u64) -> u64 {
     brunt_core::random::Random::for_part(seed, direction).next_u64()
 }
 
 fn drain(wake: &OwnedFd) {
     let mut count = [0u8; 8];
-    // Nothing to read is the usual case.
+    // There is usually nothing to read.
     let _ = rustix::io::read(wake, &mut count);
 }
 
@@ -794,7 +796,7 @@ mod tests {
     use super::super::tcp::{ACK, FIN};
     use super::*;
 
-    /// Under which `slow_close` there were too many connections is told of the latest, and not of an earlier, longer one.
+    /// When there are too many connections, the report names the current `slow_close`, not an earlier, longer one.
     #[test]
     fn full_under_the_setting_that_holds() {
         let of = |millis| Settings {
@@ -832,7 +834,7 @@ mod tests {
         assert_eq!(full(), 700_000_000);
     }
 
-    /// A frame that waits when the thread begins has lost no line time before.
+    /// A frame that waits when the thread starts finds a line that was idle before.
     #[test]
     fn a_line_loses_no_time_before_it_begins() {
         let (host, tap) = UnixDatagram::pair().unwrap();

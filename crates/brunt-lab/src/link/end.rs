@@ -1,8 +1,8 @@
-//! One end of a link, as its thread sees it: where it takes frames from and puts them. A host's TAP device in a lab, or
-//! an interface of this machine (a packet socket with its ring) in a bridge.
+//! One end of a link, as its thread sees it: where frames are taken from and delivered to. A host's TAP device in a
+//! lab, or an interface of this machine (a packet socket with its ring) in a bridge.
 //!
-//! The rule: at either, a frame begins with a virtio-net header of [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and
-//! its VLAN tags are in their places.
+//! The rule: at both, a frame starts with a virtio-net header of
+//! [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and its VLAN tags are in place.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use super::ring_end::RingEnd;
 use crate::sys;
 
-/// What keeps an end open.
+/// Keeps an end open.
 #[derive(Debug)]
 pub(super) enum EndPort {
     /// A TAP device.
     Tap(Arc<OwnedFd>),
-    /// A packet socket, and what reads its frames, which its lane takes.
+    /// A packet socket, and the ring that receives its frames, until its lane takes it.
     Interface(Arc<OwnedFd>, Option<RingEnd>),
 }
 
-/// An end, for as long as its port is held.
+/// An end; valid while its port is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LinkEnd {
     Tap(RawFd),
@@ -35,7 +35,7 @@ impl EndPort {
         }
     }
 
-    /// What reads an interface's frames, once.
+    /// Takes the receive ring of an interface, once.
     pub(super) fn take_ring(&mut self) -> Option<RingEnd> {
         match self {
             EndPort::Tap(_) => None,
@@ -51,7 +51,7 @@ impl LinkEnd {
         }
     }
 
-    /// Whether it is an interface of this machine, whose frames have times.
+    /// Whether it is an interface of this machine, whose frames have time stamps.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, LinkEnd::Interface(_))
     }

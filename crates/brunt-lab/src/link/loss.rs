@@ -1,15 +1,15 @@
-//! Which packets are lost: each for itself, every n-th, in a correlated row, or in the bursts of a line that
-//! is good and bad in turns. The models and their words are netem's (tc-netem(8)).
+//! Decides which packets are lost: independently, every n-th, with correlation, or in bursts of a line that alternates
+//! between good and bad. The models and their names are netem's (tc-netem(8)).
 //!
-//! Asked by the rules ([`super::rules`]) once for each packet. The rule: the share that a setting states is the
-//! share that is lost in the long run, whichever the model.
+//! Called by the rules ([`super::rules`]) once per packet. The rule: the share that a setting states is the share that
+//! is lost in the long run, whichever the model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Strongest correlation: beyond it one state lasts for thousands of packets, and bursts say it better.
+/// Maximum correlation: beyond it, one state lasts for thousands of packets, which bursts express better.
 pub const CORRELATION_MAX: f64 = 0.99;
-/// Points at which the distribution of correlated draws is known.
+/// Grid points of the distribution of correlated draws.
 const GRID: usize = 4096;
 
 /// Gilbert-Elliott loss model: the link is in a good or a bad state and changes state with these probabilities at
@@ -42,11 +42,10 @@ impl Bursts {
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }
 
-    /// Losses a packet that come independently of each other: all of a burst count as one. Never more than
-    /// the share lost.
+    /// Independent loss events per packet; all losses of a burst count as one. Never more than the share lost.
     pub fn events(&self) -> f64 {
         let bad = self.to_bad / (self.to_bad + self.to_good);
-        // A burst has a loss in it before it ends.
+        // The burst has a loss before it ends.
         let ends = self.to_good * (1.0 - self.loss_bad);
         let hits = if self.loss_bad > 0.0 {
             self.loss_bad / (self.loss_bad + ends)
@@ -54,7 +53,7 @@ impl Bursts {
             0.0
         };
         let events = bad * self.to_good * hits + (1.0 - bad) * self.loss_good;
-        // A line that never turns good again has one burst, of everything.
+        // A line that never turns good again has one burst that contains everything.
         if self.to_good == 0.0 {
             self.share()
         } else {
@@ -66,17 +65,17 @@ impl Bursts {
 /// How packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossModel {
-    /// Each for itself with this probability (Bernoulli).
+    /// Independently with this probability (Bernoulli).
     Each(f64),
-    /// After a loss the next `gap - 1` packets pass, and those that follow are lost with probability `share`: with
-    /// a share of 1 exactly every `gap`-th.
+    /// After a loss the next `gap - 1` packets pass, and the following ones are lost with probability `share`: with a
+    /// share of 1, exactly every `gap`-th.
     Gap {
-        /// Probability for those that may be lost.
+        /// Probability for packets that may be lost.
         share: f64,
         /// The distance, in packets.
         gap: u32,
     },
-    /// netem's correlation: a packet's draw is `correlation` times the one before and the rest of its own.
+    /// netem's correlation: a packet's draw is `correlation` times the previous one plus the rest of a new one.
     Correlated {
         /// Share lost in the long run.
         share: f64,
@@ -92,7 +91,7 @@ impl LossModel {
     pub fn share(&self) -> f64 {
         match self {
             LossModel::Each(share) | LossModel::Correlated { share, .. } => *share,
-            // Of a round: those that pass for certain, and as many as it takes to lose one.
+            // One round: the packets that pass for certain, plus the expected number until a loss.
             LossModel::Gap { share, gap } if *share > 0.0 => {
                 1.0 / (f64::from(gap - 1) + 1.0 / share)
             }
@@ -101,29 +100,29 @@ impl LossModel {
         }
     }
 
-    /// Losses a packet that come independently of each other; never more than the share.
+    /// Independent loss events per packet; never more than the share.
     pub fn events(&self) -> f64 {
         match self {
             LossModel::Each(share) => *share,
             LossModel::Gap { .. } => self.share(),
-            // Losses of a row depend on each other by no more than their draws do.
+            // Consecutive losses depend on each other at most as much as their draws do.
             LossModel::Correlated { share, correlation } => share * (1.0 - correlation),
             LossModel::Bursts(bursts) => bursts.events(),
         }
     }
 }
 
-/// A model and where it stands.
+/// A model and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
     model: LossModel,
-    /// Correlated draws below it are lost.
+    /// Correlated draws below this threshold are losses.
     bar: f64,
-    /// The correlated draw before; starts in the middle, from which the first draws move away.
+    /// The previous correlated draw; starts in the middle.
     last: f64,
-    /// Gilbert-Elliott's state.
+    /// State of the Gilbert-Elliott model.
     bad: bool,
-    /// Packets since the last loss, of those that count for the gap.
+    /// Packets since the last loss, for the gap.
     passed: u32,
 }
 
@@ -138,7 +137,7 @@ impl Loss {
         }
     }
 
-    /// From now on; a state that the new model has, too, goes on.
+    /// Applies a new model; state that both models share is kept.
     pub(super) fn change(&mut self, model: LossModel) {
         if self.model == model {
             return;
@@ -154,7 +153,7 @@ impl Loss {
         };
     }
 
-    /// Whether the next packet is lost, by two draws from 0 up to 1.
+    /// Whether the next packet is lost, by two draws from [0, 1).
     pub(super) fn takes(&mut self, draw: f64, turn: f64) -> bool {
         match self.model {
             LossModel::Each(share) => draw < share,
@@ -189,9 +188,9 @@ impl Loss {
     }
 }
 
-/// Below which value a correlated draw is lost, so that the stated share is. netem compares with the share itself,
-/// and as sums of draws gather around the middle it then loses far fewer: next to none of 1 % at a correlation of
-/// 25 %, which is what its manual calls bad behaviour.
+/// The threshold below which a correlated draw is lost, so that the stated share is lost. netem compares with the share
+/// itself; as sums of draws cluster around the middle, it loses far fewer: almost none at 1 % loss with a correlation
+/// of 25 %, which its manual calls bad behaviour.
 fn bar(model: &LossModel) -> f64 {
     let LossModel::Correlated { share, correlation } = *model else {
         return 0.0;
@@ -210,13 +209,13 @@ fn bar(model: &LossModel) -> f64 {
     ((above - 1) as f64 + part) / GRID as f64
 }
 
-/// The distribution function, at `GRID + 1` points from 0 to 1, to which x' = (1 - c) u + c x tends for evenly
-/// distributed u: F'(x) = c / (1 - c) * (G(x / c) - G((x - (1 - c)) / c)) where G is the integral of F.
+/// The distribution function, at `GRID + 1` points from 0 to 1, to which x' = (1 - c) u + c x converges for uniform u:
+/// F'(x) = c / (1 - c) * (G(x / c) - G((x - (1 - c)) / c)) where G is the integral of F.
 fn distribution(correlation: f64) -> Vec<f64> {
     let step = 1.0 / GRID as f64;
     let mut below: Vec<f64> = (0..=GRID).map(|index| index as f64 * step).collect();
     let mut integral = vec![0.0; GRID + 1];
-    // Each turn adds one more draw to the sum; what is left out weighs less than a step of the grid.
+    // Each iteration adds one more draw to the sum; the remaining draws weigh less than a grid step.
     let turns = (libm::log(step / 8.0) / libm::log(correlation)).ceil() as usize + 1;
     for _ in 0..turns {
         for index in 0..GRID {
@@ -265,7 +264,7 @@ mod tests {
         lost.iter().filter(|lost| **lost).count() as f64 / lost.len() as f64
     }
 
-    /// With a share of 1 exactly every n-th packet is lost, and with less no two within the gap.
+    /// With a share of 1 exactly every n-th packet is lost; with less, no two within the gap.
     #[test]
     fn a_gap_lies_between_losses() {
         let every = lost(LossModel::Gap { share: 1.0, gap: 5 }, 1000);
@@ -282,13 +281,13 @@ mod tests {
         let some = lost(model, 400_000);
         let places: Vec<usize> = (0..some.len()).filter(|index| some[*index]).collect();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 5));
-        // A round of 4 and on average 4 more: a loss in 8.
+        // A round of 4 and on average 4 more: one loss in 8.
         assert!((model.share() - 1.0 / 8.0).abs() < 1e-12);
         assert!((share(&some) * 8.0 - 1.0).abs() < 0.02, "{}", share(&some));
         assert_eq!(LossModel::Gap { share: 0.0, gap: 5 }.share(), 0.0);
     }
 
-    /// Correlated losses meet the stated share, and follow each other more often than chance would have them.
+    /// Correlated losses match the stated share, and follow each other more often than independent ones.
     #[test]
     fn correlation_keeps_the_share() {
         for (stated, correlation) in [
@@ -308,7 +307,7 @@ mod tests {
             let seen = share(&lost);
             let rows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
             let after_a_loss = rows / (seen * lost.len() as f64);
-            // Rows of losses widen the spread of their number; at 0.9 by about a factor of four.
+            // Runs of losses widen the spread of their number; at 0.9 by about a factor of four.
             assert!(
                 (seen / stated - 1.0).abs() < 0.15,
                 "{stated} {correlation}: {seen}"
@@ -317,8 +316,8 @@ mod tests {
                 after_a_loss > stated * 1.1,
                 "{stated} {correlation}: {after_a_loss}"
             );
-            // Of those that do not follow one there are at least as many as of independent losses, as many as were
-            // promised, would not either.
+            // Losses that don't follow another loss are at least as frequent as they would be
+            // among the promised number of independent losses.
             let begins = seen * (1.0 - after_a_loss) / (1.0 - stated);
             let promised = LossModel::Correlated {
                 share: stated,
@@ -332,7 +331,7 @@ mod tests {
         }
     }
 
-    /// No correlation is an independent coin for each packet, and everything lost is everything.
+    /// Without correlation each packet is an independent coin toss; a share of 1 loses everything.
     #[test]
     fn the_ends_of_correlation() {
         assert_eq!(
@@ -357,7 +356,7 @@ mod tests {
         assert!((0.0..0.5).contains(&bar(&strongest)), "{}", bar(&strongest));
     }
 
-    /// netem's own words for the Gilbert-Elliott model are read.
+    /// netem's parameter names for the Gilbert-Elliott model are accepted.
     #[test]
     fn bursts_in_netem_words() {
         let ours: Bursts =

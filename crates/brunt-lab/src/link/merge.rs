@@ -16,18 +16,18 @@ use super::packet::{
     ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train,
 };
 
-/// Longest train: what fits into the length of an IP packet.
+/// Maximum length of a train: the limit of an IP packet's length.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
-/// A train that may go on waits so long for it, as a card does that moderates its interrupts: at a packet
-/// every two microseconds that makes ten of one, and the host's stack is asked once for them.
+/// How long a train that can be continued waits for its next packet, like a card with interrupt moderation: at one
+/// packet every two microseconds, ten are merged, and the host's stack is called once for them.
 const HOLD: Duration = Duration::from_micros(20);
-/// Only these flags: data, the last of it perhaps pushed.
+/// The only flag of a mergeable packet besides PSH.
 const TCP_ACK: u8 = 0x10;
 
-/// Frames on their last step, to one device.
+/// Outgoing frames to one device.
 pub(super) struct Merger {
     to: LinkEnd,
-    /// What waits to be written; empty when nothing does.
+    /// The waiting train; empty if none.
     train: Vec<u8>,
     packets: u32,
     header_bytes: usize,
@@ -35,21 +35,21 @@ pub(super) struct Merger {
     next_sequence: u32,
     /// Nothing may follow: the last segment was short, or pushed.
     closed: bool,
-    /// When the train was first seen to wait.
+    /// When the train was first seen waiting.
     since: Option<Nanos>,
 }
 
-/// What became of frames that were written.
+/// Outcome of writing frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
-    /// Frames and packets that the host took.
+    /// Frames and packets that the host accepted.
     pub(super) frames: u64,
     pub(super) packets: u64,
-    /// Packets that it refused.
+    /// Packets that the host refused.
     pub(super) refused: u64,
 }
 
-/// Where things are in a packet that may be merged.
+/// The layout of a mergeable packet.
 struct Segment {
     header_bytes: usize,
     sequence: u32,
@@ -70,9 +70,9 @@ impl Merger {
         }
     }
 
-    /// A frame, virtio-net header first, that stands for so many packets.
+    /// Adds a frame, virtio-net header first, that represents `packets` packets.
     pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
-        // Out of an interface frames go at once, as they came: it merges nothing for its host.
+        // Frames leave an interface at once and unmodified: it merges nothing for its host.
         let segment = if self.to.is_interface() {
             None
         } else {
@@ -101,7 +101,7 @@ impl Merger {
         self.closed = segment.pushed || payload < self.segment_bytes;
     }
 
-    /// Hands over what waits, unless it may go on and has not waited long.
+    /// Writes the waiting train, unless it can be continued and has not waited long.
     pub(super) fn settle(&mut self, now: Nanos, written: &mut Written) {
         if self.train.is_empty() {
             return;
@@ -112,12 +112,12 @@ impl Merger {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.train.is_empty()
     }
 
-    /// Hands over what waits.
+    /// Writes the waiting train.
     pub(super) fn flush(&mut self, written: &mut Written) {
         if self.train.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl Merger {
         self.since = None;
     }
 
-    /// Whether a packet goes on where the train ends.
+    /// Whether a packet continues the train.
     fn takes(&self, frame: &[u8], segment: &Segment, payload: usize) -> bool {
         if self.train.is_empty()
             || self.closed
@@ -146,7 +146,7 @@ impl Merger {
             let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54]
                 .try_into()
                 .expect("long enough");
-            // What differs from segment to segment: IP's length, number and checksum; TCP's sequence number,
+            // Fields that differ between segments: IP's length, identification and checksum; TCP's sequence number,
             // PSH, checksum.
             for range in [16..20, 24..26, 38..42, 50..52] {
                 header[range].fill(0);
@@ -160,7 +160,7 @@ impl Merger {
 }
 
 impl Written {
-    /// A frame of so many packets was written, or refused.
+    /// Counts a frame of `packets` packets as written or refused.
     pub(super) fn note(&mut self, packets: u32, is_refused: bool) {
         if is_refused {
             self.refused += u64::from(packets);
@@ -170,7 +170,7 @@ impl Written {
         self.packets += u64::from(packets);
     }
 
-    /// The same out of an interface, where it is known what passing added to the frame's way.
+    /// The same for an interface, for which the time added to the frame is known.
     pub(super) fn note_added(
         &mut self,
         packets: u32,
@@ -179,7 +179,7 @@ impl Written {
         added: &mut Histogram,
     ) {
         self.note(packets, is_refused);
-        // Of one that was refused nothing was sent.
+        // A refused frame was not sent.
         if !is_refused {
             added.record(took);
         }
@@ -187,7 +187,7 @@ impl Written {
 }
 
 impl Segment {
-    /// Of a packet of IPv4 and TCP with data, whose checksum was left to be finished: nobody touched it.
+    /// Parses an IPv4 TCP packet with data and a partial checksum, which shows that it was not modified.
     fn parse(frame: &[u8]) -> Option<Segment> {
         let (vnet, packet) = frame.split_at_checked(VNET_HEADER_BYTES)?;
         let ip = packet.get(ETHERNET_BYTES..)?;
@@ -226,7 +226,7 @@ mod tests {
     use super::super::packet::tests::train;
     use super::*;
 
-    /// What a merger writes for these frames.
+    /// The bytes that a merger writes for these frames.
     fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, Written) {
         let file = memfd_create("merged", MemfdFlags::CLOEXEC).unwrap();
         let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
@@ -244,7 +244,7 @@ mod tests {
 
     fn packets() -> Vec<Vec<u8>> {
         let mut whole = train();
-        // CWR is said by the first of a train only, and a packet with it is not merged.
+        // Only the first packet of a train has CWR, and a packet with it is not merged.
         whole[VNET_HEADER_BYTES + 47] &= 0x7f;
         let cut = Train::parse(&whole).unwrap();
         (0..cut.segments)
@@ -256,7 +256,7 @@ mod tests {
             .collect()
     }
 
-    /// The packets of a train become a train that is cut into the very same packets.
+    /// The packets of a train become a train that splits into exactly the same packets.
     #[test]
     fn merging_undoes_cutting() {
         let packets = packets();
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A train that may go on waits for it, but not for long; one that is pushed does not wait.
+    /// A train that can be continued waits, but not for long; a pushed one doesn't wait.
     #[test]
     fn trains_wait_a_little() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
@@ -317,7 +317,7 @@ mod tests {
         );
     }
 
-    /// What is out of order, of another flow, with other options, or was touched stays alone.
+    /// Packets out of order, of another flow, with other options, or modified are not merged.
     #[test]
     fn only_neighbours_are_merged() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<Vec<u8>>), frames: u64| {

@@ -1,5 +1,5 @@
-//! An emulated link between two hosts, in user space: a TAP device on each, and one thread that carries
-//! frames between them according to its settings.
+//! An emulated link between two hosts, in user space: a TAP device on each host, and one thread that carries frames
+//! between them according to the settings.
 //!
 //! A direction with no impairments bypasses that thread: its packets take a veth pair alongside. If the
 //! experiment asks for it, the kernel's own emulator (netem) on a veth pair is used instead.
@@ -68,24 +68,24 @@ pub(crate) use way::Way;
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
 
-/// Which way.
+/// The direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Direction {
     /// From the first host named to the second.
     There = 0,
-    /// Direction from the second host to the first.
+    /// From the second host to the first.
     Back = 1,
 }
 
-/// A running link. Dropping it ends its thread and takes both devices away; those of the kernel's
-/// wires go with their hosts.
+/// A running link. Dropping it ends its thread and removes both devices; veth pairs
+/// carried by the kernel disappear with their hosts.
 #[derive(Debug)]
 pub struct Link {
     handle: LinkHandle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// A hand on a link's settings and counts; clones are the same link.
+/// A handle to a link's settings and counters; clones refer to the same link.
 #[derive(Clone, Debug)]
 pub struct LinkHandle {
     name: Arc<str>,
@@ -94,16 +94,16 @@ pub struct LinkHandle {
     clock: Clock,
 }
 
-/// Who carries the frames.
+/// What carries the frames.
 #[derive(Clone, Debug)]
 enum CarrierState {
-    /// A thread of ours.
+    /// Brunt's thread.
     Thread(Arc<Control>),
-    /// The emulator that ours is measured beside; it does not change.
+    /// The baseline for benchmarks of Brunt's emulator; it cannot be changed.
     Prototype(Arc<Control>),
     /// The kernel: a veth pair with netem on each end.
     Netem(Arc<[LinkDevice; 2]>),
-    /// The kernel: a veth pair and nothing else.
+    /// The kernel: a plain veth pair.
     Bare,
 }
 
@@ -140,7 +140,7 @@ impl LinkDevice {
     }
 }
 
-/// Why a link cannot be as it is told to.
+/// Why a link cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The kernel refused.
@@ -148,28 +148,28 @@ pub enum LinkError {
     System {
         /// The link.
         link: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no netem.
+    /// The kernel has no netem.
     #[error(
         "link {link}: this kernel has no netem ({source}): run modprobe sch_netem as root, or omit netem to use Brunt's own links"
     )]
     NoNetem {
         /// The link.
         link: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// netem does not have these settings.
+    /// netem doesn't support these settings.
     #[error("link {link}: {source}")]
     NetemSettings {
         /// The link.
         link: String,
-        /// Which.
+        /// The unsupported setting.
         source: Box<SettingsError>,
     },
-    /// netem is to part hosts or to reset connections.
+    /// netem was asked to separate hosts or reset connections.
     #[error(
         "link {link} is carried by netem, which cannot act on hosts or connections; omit netem"
     )]
@@ -177,19 +177,19 @@ pub enum LinkError {
         /// The link.
         link: String,
     },
-    /// A bare wire is to do something.
+    /// A bare wire was asked to do something.
     #[error("link {link} is bare, without emulation; omit carrier")]
     Bare {
         /// The link.
         link: String,
     },
-    /// The prototype is to change.
+    /// The prototype was asked to change.
     #[error("link {link} is a prototype, which cannot be changed")]
     Prototype {
         /// The link.
         link: String,
     },
-    /// Its thread has ended, or is stuck.
+    /// The thread has ended, or is stuck.
     #[error("the thread of link {link} does not answer; this run is invalid")]
     Silent {
         /// The link.
@@ -197,7 +197,7 @@ pub enum LinkError {
     },
 }
 
-/// What [`Link::start`] needs.
+/// The arguments of [`Link::start`].
 pub(crate) struct LinkParts {
     pub name: String,
     pub taps: [OwnedFd; 2],
@@ -209,7 +209,7 @@ pub(crate) struct LinkParts {
 }
 
 impl Link {
-    /// Leaves the frames to the kernel, with netem or without anything between the devices.
+    /// Leaves the frames to the kernel, with netem or with nothing between the devices.
     pub(crate) fn in_kernel(
         name: &str,
         devices: [LinkDevice; 2],
@@ -282,7 +282,7 @@ impl Link {
         })
     }
 
-    /// Starts the emulator that ours is measured beside, between two packet sockets.
+    /// Starts the baseline emulator for benchmarks, between two packet sockets.
     pub(crate) fn start_prototype(
         name: &str,
         sockets: [OwnedFd; 2],
@@ -315,7 +315,7 @@ impl Link {
         })
     }
 
-    /// To change it and to read its counts.
+    /// A handle to change the link and read its counters.
     pub fn handle(&self) -> LinkHandle {
         self.handle.clone()
     }
@@ -330,7 +330,7 @@ impl Drop for Link {
             control.wake();
         }
         if let Some(thread) = self.thread.take() {
-            // A failed thread has been seen by whoever waited for its packets.
+            // If the thread failed, the code that waited for its packets has noticed.
             let _ = thread.join();
         }
     }
@@ -342,16 +342,16 @@ impl LinkHandle {
         &self.name
     }
 
-    /// Changes one direction while packets are under way, and waits until it holds; returns since when.
+    /// Changes one direction while packets are in flight, and waits until the change takes effect; returns when it did.
     ///
     /// # Errors
-    /// The link's thread has ended, or netem does not have these settings.
+    /// The link's thread has ended, or netem doesn't support these settings.
     pub fn change(&self, direction: Direction, settings: Settings) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.settings = settings)
     }
 
-    /// As [`LinkHandle::change`], and numbers the packets from the start again, so that a run that is made
-    /// again meets the same chance. What is still under way arrives as it would have.
+    /// Like [`LinkHandle::change`], and restarts the packet numbers, so that a repeated run gets the same random
+    /// decisions. Packets in flight arrive as before.
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
@@ -368,19 +368,20 @@ impl LinkHandle {
         })
     }
 
-    /// Keeps these hosts apart in one direction, too; returns since when.
+    /// Also separates these hosts in one direction; returns when it took effect.
     pub(crate) fn part(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.push(pair))
     }
 
-    /// No longer keeps them apart.
+    /// No longer separates these hosts.
     pub(crate) fn join(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| {
             wanted.parted.retain(|parted| *parted != pair)
         })
     }
 
-    /// Sends resets by this rule, or no more; returns since when. Meanwhile both directions pass the thread.
+    /// Sends resets by this rule, or stops sending them; returns when it took effect. While a rule is set, both
+    /// directions go through the thread.
     pub(crate) fn reset(&self, rule: Option<ResetRule>) -> Result<Nanos, LinkError> {
         self.apply(Direction::There, |wanted| wanted.reset = rule)?;
         self.apply(Direction::Back, |wanted| wanted.reset = rule)
@@ -417,7 +418,7 @@ impl LinkHandle {
         let Some(changed) = control.change(direction as usize, &self.clock, change) else {
             return Err(LinkError::Silent { link });
         };
-        // The thread is ready first, whichever way packets go next.
+        // The thread is ready first, whichever path packets take next.
         match way
             .take(changed.is_clear)
             .map_err(|source| LinkError::System { link, source })?
@@ -427,22 +428,22 @@ impl LinkHandle {
         }
     }
 
-    /// Whether [`LinkHandle::report`] counts what was done to packets.
+    /// Whether [`LinkHandle::report`] counts what happened to packets.
     pub(crate) fn counts(&self) -> bool {
         matches!(self.carrier, CarrierState::Thread(_))
     }
 
-    /// Whether the kernel carries its packets, without a thread of ours.
+    /// Whether the kernel carries the packets, without a thread of Brunt's.
     pub(crate) fn is_in_kernel(&self) -> bool {
         matches!(self.carrier, CarrierState::Netem(_) | CarrierState::Bare)
     }
 
-    /// The way that a direction takes.
+    /// The path of a direction.
     pub(crate) fn way(&self, direction: Direction) -> &Way {
         &self.ways[direction as usize]
     }
 
-    /// What its thread did so far. The kernel's links count nothing here.
+    /// The counters of the thread so far. Links carried by the kernel have none here.
     pub fn report(&self) -> LinkReport {
         let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier
         else {

@@ -17,13 +17,13 @@ const JITTER64: u16 = 11;
 const LOSS_GILBERT_ELLIOTT: u16 = 2;
 /// NLA_F_NESTED of linux/netlink.h.
 const NESTED: u16 = 0x8000;
-/// Packets that netem holds where no bound is stated: a second of 10 Gb/s.
+/// Packets that netem holds if no limit is set: one second at 10 Gb/s.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
 /// The value of netem's `TCA_OPTIONS`.
 ///
 /// # Errors
-/// A setting that netem does not have.
+/// A setting that netem doesn't support.
 pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     let refuse = |key, what: &str| {
         let what = format!("netem {what}; omit netem");
@@ -72,7 +72,8 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
             "limits its queue in packets only: write queue_packets",
         );
     }
-    // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The times are given in 64 bits below.
+    // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The
+    // times are set by the 64-bit attributes below.
     let limit = settings.queue_packets.unwrap_or(LIMIT_PACKETS);
     let mut bytes = Vec::new();
     for field in [
@@ -95,7 +96,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         JITTER64,
         &(settings.jitter.0.as_nanos() as i64).to_ne_bytes(),
     );
-    // Probability and correlation.
+    // Probability and correlation, in that order.
     attribute(&mut bytes, REORDER, &[0; 8]);
     let corrupt = [probability(settings.corrupt), 0];
     attribute(&mut bytes, CORRUPT, &words(&corrupt));
@@ -127,7 +128,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     Ok(bytes)
 }
 
-/// A share as netem counts: of 2^32 - 1.
+/// A share in netem's unit: 1 / (2^32 - 1).
 fn probability(share: f64) -> u32 {
     (share * f64::from(u32::MAX)).round() as u32
 }
@@ -152,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// What netem has no words for is refused by its key, the rest is written.
+    /// Settings that netem doesn't support are refused by key; the others are encoded.
     #[test]
     fn refuses_what_netem_cannot() {
         let check = |text: &str, key: Option<&str>| {
@@ -190,7 +191,7 @@ mod tests {
         check("slow_close = '1s'", Some("slow_close"));
     }
 
-    /// `struct tc_netem_qopt` and the attributes behind it, by kind.
+    /// `struct tc_netem_qopt` and the attributes after it, by kind.
     fn read(bytes: &[u8]) -> (Vec<u32>, BTreeMap<u16, Vec<u8>>) {
         let words = |bytes: &[u8]| -> Vec<u32> {
             bytes
@@ -219,9 +220,9 @@ mod tests {
             .collect()
     }
 
-    /// What is asked of netem is what `tc qdisc replace dev lo root netem …` of iproute2 6.1 asked of
-    /// it for the same words (its TCA_OPTIONS, recorded with strace), but that times are given in nanoseconds
-    /// (TCA_NETEM_LATENCY64) and not in tc's ticks of 64.
+    /// The request is the same as that of `tc qdisc replace dev lo root netem …` of iproute2 6.1 for the same
+    /// settings (its TCA_OPTIONS, recorded with strace), except that times are in nanoseconds
+    /// (TCA_NETEM_LATENCY64) instead of tc's ticks of 64.
     #[test]
     #[cfg(target_endian = "little")]
     fn asks_for_what_tc_asks_for() {
@@ -240,7 +241,7 @@ mod tests {
             );
             (ours[0], theirs[0]) = (0, 0);
             assert_eq!(ours, theirs, "{text}");
-            // Said to be none, where tc says nothing.
+            // Sent as zero here, omitted by tc.
             for silent in [REORDER, CORRUPT] {
                 if our_attributes.get(&silent) == Some(&vec![0; 8]) {
                     our_attributes.remove(&silent);

@@ -1,13 +1,13 @@
-//! How long a thread was ready to run and had no core, by the kernel's own count: what an emulator has to know to tell
-//! when the packet came that woke it.
+//! Measures how long a thread was ready to run but had no core, by the kernel's accounting. The emulator needs it to
+//! estimate when the packet arrived that woke it.
 //!
-//! Called by [`super::driver`] after each sleep. The rule: a kernel that does not count (no CONFIG_SCHED_INFO) answers
-//! zero, and the line's time is then lost as it was.
+//! Called by [`super::driver`] after each sleep. The rule: on a kernel without this accounting (no CONFIG_SCHED_INFO)
+//! the result is zero, and the line's time is lost as before.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The count of one thread: second figure of its `schedstat` (Documentation/scheduler/sched-stats.rst).
+/// The counter of one thread: the second number of its `schedstat` (Documentation/scheduler/sched-stats.rst).
 #[derive(Debug, Default)]
 pub(super) struct OffCore {
     file: Option<File>,
@@ -15,7 +15,7 @@ pub(super) struct OffCore {
 }
 
 impl OffCore {
-    /// Of the calling thread.
+    /// The counter of the calling thread.
     pub(super) fn of_this_thread() -> OffCore {
         let mut count = OffCore {
             file: File::open("/proc/thread-self/schedstat").ok(),
@@ -25,7 +25,7 @@ impl OffCore {
         count
     }
 
-    /// Nanoseconds in which it waited for a core since this was asked last.
+    /// Nanoseconds in which the thread waited for a core since the last call.
     pub(super) fn waited_nanos(&mut self) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let mut text = [0; 64];
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(second_figure(b""), None);
     }
 
-    /// What was told once is not told again: a thread waits no longer than it lives.
+    /// Waiting time is reported once: in total a thread waits no longer than it exists.
     #[test]
     fn only_what_is_new() {
         let start = std::time::Instant::now();

@@ -1,5 +1,5 @@
-//! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is a
-//! *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
+//! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is
+//! a *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
 //! (segmentation offload). This module splits it, with complete headers for each packet.
 //!
 //! The rule: the resulting packets are those that the host's own network card would have sent.
@@ -21,18 +21,18 @@ const TCP_FIN: u8 = 1;
 pub(super) const TCP_PSH: u8 = 8;
 const TCP_CWR: u8 = 0x80;
 
-/// How a train is cut.
+/// How a train is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train {
-    /// Headers of each segment, Ethernet's included.
+    /// Header bytes of each segment, including Ethernet.
     pub header_bytes: usize,
-    /// Payload of each but the last.
+    /// Payload bytes of each segment but the last.
     pub segment_bytes: usize,
-    /// Segments; at least two.
+    /// Number of segments; at least two.
     pub segments: usize,
-    /// Frame without the virtio-net header.
+    /// Frame length without the virtio-net header.
     frame_bytes: usize,
-    /// Where the headers of IP, and of TCP or UDP, begin.
+    /// Offsets of the IP header and of the TCP or UDP header.
     ip_at: usize,
     transport_at: usize,
     kind: TrainKind,
@@ -43,14 +43,14 @@ pub struct Train {
 enum TrainKind {
     Tcp4,
     Tcp6,
-    /// Datagrams of one flow (UDP segmentation offload), over either IP.
+    /// Datagrams of one flow (UDP segmentation offload), over IPv4 or IPv6.
     Udp {
         v6: bool,
     },
 }
 
 impl Train {
-    /// Length on the wire of a segment, Ethernet header included.
+    /// Length of a segment on the wire, including the Ethernet header.
     pub fn frame_bytes(&self, segment: usize) -> usize {
         let payload = self.frame_bytes - self.header_bytes;
         let here = if segment + 1 < self.segments {
@@ -61,7 +61,7 @@ impl Train {
         self.header_bytes + here
     }
 
-    /// Whether the frame, virtio-net header first, is a train, and how it is cut. `None` is a packet.
+    /// Parses a frame, virtio-net header first; `None` if it is a single packet instead of a train.
     pub fn parse(buffer: &[u8]) -> Option<Train> {
         let (header, frame) = buffer.split_at_checked(VNET_HEADER_BYTES)?;
         let offload = header[1] & !GSO_ECN;
@@ -77,7 +77,7 @@ impl Train {
             _ => return None,
         };
         let transport_at = match v6 {
-            // Behind whatever extension headers there are the checksum begins.
+            // The checksum starts after any extension headers.
             true => usize::from(u16::from_ne_bytes([header[6], header[7]])),
             false => ip_at + usize::from(frame.get(ip_at)? & 0xf) * 4,
         };
@@ -108,8 +108,7 @@ impl Train {
         })
     }
 
-    /// Writes `count` segments of a train, from `first` on, as a separate frame: a packet, or a
-    /// shorter train.
+    /// Writes `count` segments of a train, starting with `first`, as a separate frame: a packet, or a shorter train.
     pub fn cut(&self, buffer: &[u8], first: usize, count: usize, into: &mut Vec<u8>) {
         let frame = &buffer[VNET_HEADER_BYTES..];
         let begin = self.header_bytes + first * self.segment_bytes;
@@ -117,8 +116,8 @@ impl Train {
         into.clear();
         into.extend_from_slice(&buffer[..VNET_HEADER_BYTES + self.header_bytes]);
         into.extend_from_slice(&frame[begin..end]);
-        // A host states the length of its first piece of memory, which may be more than this frame has: of a train that
-        // it forwards. The kernel refuses such a frame.
+        // A host sets this to the length of its first buffer, which may exceed this frame if the host forwards a train.
+        // The kernel refuses such a frame.
         into[2..4].copy_from_slice(&(self.header_bytes as u16).to_ne_bytes());
         if count == 1 {
             into[1] = GSO_NONE;
@@ -158,7 +157,7 @@ impl Train {
     }
 }
 
-/// What a frame holds, VLAN tags passed over: its type, and where that begins.
+/// The type of a frame's payload after VLAN tags, and its offset.
 fn network(frame: &[u8]) -> Option<([u8; 2], usize)> {
     let mut at = ETHERNET_BYTES - 2;
     loop {
@@ -170,14 +169,14 @@ fn network(frame: &[u8]) -> Option<([u8; 2], usize)> {
     }
 }
 
-/// The checksum is left to be finished, as the host left it: the pseudo-header's part stands in the field.
+/// Leaves the checksum partial, as a host does: the field contains the pseudo-header's part.
 fn leave_checksum(addresses: u64, protocol: libc::c_int, at: usize, transport: &mut [u8]) {
     let sum = fold(addresses + u64::from(protocol as u16) + transport.len() as u64);
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Makes a train of a packet's headers (IPv4 without options, TCP) and the payloads of several, each but
-/// the last of `segment_bytes`.
+/// Completes a train that consists of a packet's headers (IPv4 without options, TCP) and the payloads of several
+/// packets, each `segment_bytes` long except for the last.
 pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: usize) {
     let (vnet, frame) = buffer.split_at_mut(VNET_HEADER_BYTES);
     vnet[1] = GSO_TCP4;
@@ -197,8 +196,8 @@ pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: 
     );
 }
 
-/// Finishes the checksum that the host left to the card, and then flips one bit behind the Ethernet
-/// header, which `pick` chooses: the receiver's checksum gets to see it. Not for trains.
+/// Completes a partial checksum, and then flips one bit after the Ethernet header, chosen by `pick`, so that the
+/// receiver's checksum detects it. Not for trains.
 pub fn corrupt(buffer: &mut [u8], pick: u64) {
     complete_checksum(buffer);
     let Some(bytes) = buffer
@@ -212,27 +211,27 @@ pub fn corrupt(buffer: &mut [u8], pick: u64) {
     buffer[VNET_HEADER_BYTES + ETHERNET_BYTES + bit / 8] ^= 1 << (bit % 8);
 }
 
-/// What a packet says of explicit congestion notification (RFC 3168, 5).
+/// A packet's explicit congestion notification (RFC 3168, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// Its sender knows nothing of it, or it is no packet of IP.
+    /// Its sender doesn't support ECN, or it isn't an IP packet.
     NotCapable,
-    /// Its sender can take a mark (ECT(0) or ECT(1)).
+    /// Its sender supports ECN (ECT(0) or ECT(1)).
     Capable,
-    /// It is marked already (CE).
+    /// Already marked (CE).
     Marked,
 }
 
-/// ECN's two bits of IPv4's TOS byte.
+/// ECN's two bits in IPv4's TOS byte.
 const ECN_BITS: u8 = 0b11;
-/// The same in the second byte of IPv6's header, whose traffic class begins in the middle of the first.
+/// The same in the second byte of IPv6's header, whose traffic class starts in the middle of the first.
 const ECN_BITS_V6: u8 = 0b11 << 4;
 pub(super) const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0];
 const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// What a frame, virtio-net header first, says of congestion. Both versions of IP say it in their second byte.
+/// The ECN state of a frame, virtio-net header first. Both IP versions have it in their second byte.
 pub fn ecn(buffer: &[u8]) -> Ecn {
     let frame = buffer.get(VNET_HEADER_BYTES..).unwrap_or_default();
     let found = network(frame).filter(|(_, ip_at)| frame.len() >= ip_at + 20);
@@ -248,8 +247,8 @@ pub fn ecn(buffer: &[u8]) -> Ecn {
     }
 }
 
-/// Marks a frame that said it is capable of it. IPv4's checksum is moved by as much (RFC 1624), so that one that was
-/// wrong stays wrong; IPv6 has none.
+/// Marks a frame that is ECN-capable. IPv4's checksum is updated incrementally (RFC 1624), so
+/// that a wrong one stays wrong; IPv6 has none.
 pub fn mark_congestion(buffer: &mut [u8]) {
     debug_assert_eq!(
         ecn(buffer),
@@ -271,7 +270,7 @@ pub fn mark_congestion(buffer: &mut [u8]) {
     move_checksum(&mut ip[10..12], before, after);
 }
 
-/// Follows a word that changed in what a checksum covers (RFC 1624, 3).
+/// Updates a checksum for one changed word (RFC 1624, 3).
 pub(super) fn move_checksum(checksum: &mut [u8], before: [u8; 2], after: [u8; 2]) {
     let word = |bytes: [u8; 2]| u64::from(u16::from_be_bytes(bytes));
     let sum = word([checksum[0], checksum[1]]) ^ 0xffff;
@@ -279,7 +278,7 @@ pub(super) fn move_checksum(checksum: &mut [u8], before: [u8; 2], after: [u8; 2]
     checksum.copy_from_slice(&moved.to_be_bytes());
 }
 
-/// Computes the checksums of an IPv4 header without options, and of the TCP segment behind it.
+/// Computes the checksums of an IPv4 header without options and of its TCP segment.
 pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
     ip[10..12].fill(0);
     let sum = !fold(add(0, ip));
@@ -290,10 +289,10 @@ pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
     tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Finishes the checksum that the host left to the card, if it did.
+/// Completes the checksum if it is partial.
 pub(super) fn complete_checksum(buffer: &mut [u8]) {
     if buffer[0] & NEEDS_CHECKSUM == 0 {
-        // Whatever was said of its checksum (that it had been seen to be right) holds no more.
+        // A statement that the checksum was verified no longer holds.
         buffer[0] = 0;
         return;
     }
@@ -303,7 +302,7 @@ pub(super) fn complete_checksum(buffer: &mut [u8]) {
     if place + 2 > frame.len() {
         return;
     }
-    // UDP writes a sum of zero as all ones, which is the same number (RFC 768); for TCP both are right.
+    // UDP sends a zero checksum as all ones, which is equivalent (RFC 768); TCP accepts both.
     let sum = match !fold(add(0, &frame[start..])) {
         0 => 0xffff,
         sum => sum,
@@ -338,7 +337,7 @@ pub(super) mod tests {
     const PAYLOAD: usize = 4000;
     const SEGMENT: usize = 1448;
 
-    /// A train as a host sends it: IPv4, TCP with a timestamp option, checksum left to the card.
+    /// A train as a host sends it: IPv4, TCP with a timestamp option, partial checksum.
     pub(in super::super) fn train() -> Vec<u8> {
         let mut buffer = vec![NEEDS_CHECKSUM, GSO_TCP4, 66, 0];
         buffer.extend((SEGMENT as u16).to_ne_bytes());
@@ -356,7 +355,7 @@ pub(super) mod tests {
         buffer
     }
 
-    /// What a receiver's checksums say: IP's, and TCP's over the pseudo-header.
+    /// Verifies a receiver's checksums: IP's, and TCP's over the pseudo-header.
     pub(in super::super) fn sums_are_right(frame: &[u8]) -> bool {
         let ip = &frame[14..34];
         let tcp = &frame[34..];
@@ -364,8 +363,8 @@ pub(super) mod tests {
         fold(add(0, ip)) == 0xffff && fold(add(pseudo, tcp)) == 0xffff
     }
 
-    /// The segments of a train are packets with the right lengths, numbers, flags and
-    /// checksums, and their payloads are the train's, byte for byte.
+    /// The segments of a train are packets with correct lengths, sequence numbers, flags and checksums, and their
+    /// payloads are the train's, byte for byte.
     #[test]
     fn trains_are_cut_into_packets() {
         let buffer = train();
@@ -408,8 +407,8 @@ pub(super) mod tests {
         assert_eq!(payload, buffer[VNET_HEADER_BYTES + 66..]);
     }
 
-    /// Trains of TCP and UDP over both versions of IP, with and without VLAN tags, are cut into packets whose lengths and
-    /// checksums are right and whose payloads are the train's.
+    /// Trains of TCP and UDP over both IP versions, with and without VLAN tags, are split into packets with correct
+    /// lengths, checksums and payloads.
     #[test]
     fn all_kinds_of_trains_are_cut() {
         for (tags, v6, udp) in [
@@ -496,7 +495,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Whatever length of headers a train states, a part of it states its own, and not more than it has.
+    /// Whatever header length a train states, a part of it states the correct one.
     #[test]
     fn parts_state_their_own_headers() {
         let mut buffer = train();
@@ -513,7 +512,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is cut out of a train's middle is a train itself, and cuts into the same packets.
+    /// A part of a train is itself a train, and splits into the same packets.
     #[test]
     fn a_part_of_a_train_is_a_train() {
         let buffer = train();
@@ -530,7 +529,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A mark is made where the sender can take it and nowhere else, and IPv4's checksum stays right.
+    /// A mark is set only if the sender supports ECN, and IPv4's checksum stays correct.
     #[test]
     fn congestion_is_marked() {
         for (tos, says) in [
@@ -558,7 +557,7 @@ pub(super) mod tests {
                     assert_eq!(packet[VNET_HEADER_BYTES + 15], class | 0b11);
                     assert!(sums_are_right(&packet[VNET_HEADER_BYTES..]), "{tos:#b}");
                 }
-                // IPv6: version, the class in the middle of two bytes, a flow label.
+                // IPv6: version, traffic class across two bytes, flow label.
                 let mut packet = vec![0u8; VNET_HEADER_BYTES + 54];
                 packet[VNET_HEADER_BYTES + 12..][..2].copy_from_slice(&ETHERTYPE_IPV6);
                 let word = (6u32 << 28) | (u32::from(class | tos) << 20) | 0x000a_bcde;
@@ -580,7 +579,7 @@ pub(super) mod tests {
         assert_eq!(ecn(&other), Ecn::NotCapable, "not IP");
     }
 
-    /// Whichever bit is flipped, a checksum of the receiver sees it.
+    /// Whichever bit is flipped, one of the receiver's checksums detects it.
     #[test]
     fn every_flipped_bit_is_seen() {
         let buffer = train();
@@ -603,8 +602,8 @@ pub(super) mod tests {
         assert_eq!(flipped.len(), bits);
     }
 
-    /// A frame cut short anywhere, or with any header byte wrong, is no train or one that can
-    /// be cut without running out of it.
+    /// A frame truncated anywhere, or with any wrong header byte, is not a
+    /// train, or one that can be split within its bounds.
     #[test]
     fn broken_trains_do_no_harm() {
         let buffer = train();

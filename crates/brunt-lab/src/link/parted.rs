@@ -8,14 +8,14 @@ use std::net::Ipv4Addr;
 
 use super::packet::{ETHERNET_BYTES, ETHERTYPE_IPV4, VNET_HEADER_BYTES};
 
-/// Whoever sends and whoever does not get it.
+/// A sender and a receiver that must not get its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostPair {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
 }
 
-/// Whether a frame, virtio-net header first, is from and to one of these pairs.
+/// Whether a frame, virtio-net header first, matches one of these pairs.
 pub(super) fn stops(pairs: &[HostPair], buffer: &[u8]) -> bool {
     let Some(frame) = buffer
         .get(VNET_HEADER_BYTES..)
@@ -36,7 +36,7 @@ mod tests {
     use super::super::packet::tests::train;
     use super::*;
 
-    /// Only what goes from the one host to the other is stopped, whole frames and cut ones alike.
+    /// Only packets from the one host to the other are dropped, trains and single packets alike.
     #[test]
     fn pairs_are_stopped() {
         let host = |last| Ipv4Addr::new(10, 77, 0, last);

@@ -1,4 +1,4 @@
-//! Links that others measured or used, by name. One entry of the table each.
+//! Link settings that others have measured or used, by name. One table entry each.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::settings::Settings;
 /// Settings with a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// What an experiment writes.
+    /// The name used in experiments.
     pub name: &'static str,
-    /// In a line.
+    /// One-line help.
     pub help: &'static str,
-    /// Where the values come from.
+    /// The source of the values.
     pub source: &'static str,
     /// The values, for each direction.
     pub settings: fn() -> Settings,
@@ -60,8 +60,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
 mod tests {
     use super::*;
 
-    /// Names are unique, every preset says what it is and where it comes from, and its
-    /// values can be.
+    /// Names are unique, every preset has a help text and a source, and its values are valid.
     #[test]
     fn every_preset_has_a_source() {
         for (index, this) in PRESETS.iter().enumerate() {

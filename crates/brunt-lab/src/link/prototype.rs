@@ -18,7 +18,7 @@ use super::counters::add;
 use super::packet::{GSO_TCP4, VNET_HEADER_BYTES};
 use crate::sys;
 
-/// The header of a packet socket is the one without a count of buffers (virtio 0.9.5).
+/// A packet socket's header lacks the buffer count (virtio 0.9.5).
 const HEADER_BYTES: usize = 10;
 /// Ethernet, IPv4, and TCP with timestamps.
 const TRAIN_HEADERS_BYTES: usize = 66;
@@ -26,7 +26,7 @@ const FRAME_BYTES_MAX: usize = (64 << 10) + 14 + VNET_HEADER_BYTES;
 
 /// Everything its thread needs.
 pub(super) struct Prototype {
-    /// Towards the first host, and towards the second.
+    /// The sockets on the sides of the first and the second host.
     pub(super) sockets: [OwnedFd; 2],
     pub(super) control: Arc<Control>,
     pub(super) delay: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Prototype {
 }
 
 impl Prototype {
-    /// Until it is told to stop.
+    /// Runs until stopped.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
         let Prototype {
@@ -94,7 +94,7 @@ fn send(to: &OwnedFd, frame: &[u8], counters: &super::counters::Counters) {
     }
 }
 
-/// How many packets of wire size a frame stands for.
+/// Number of packets on the wire that a frame represents.
 fn packets(frame: &[u8]) -> u64 {
     match frame {
         [_, kind, _, _, low, high, ..] if kind & 0x7f == GSO_TCP4 => {

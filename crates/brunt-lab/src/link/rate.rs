@@ -1,7 +1,7 @@
 //! Line rates as people write them: `"100Mb/s"`, `"1Gb/s"`.
 //!
-//! Read from experiment files and sweeps. The rule: rates are in bits and decimal, as lines are sold; one that is
-//! written in bytes is refused rather than guessed at.
+//! Read from experiment files and sweeps. The rule: rates are in bits and decimal, as usual for lines; a rate in bytes
+//! is rejected instead of guessed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,11 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bits a second: `"100Mb/s"`, `"1Gb/s"`, or a number.
+/// Bits per second: `"100Mb/s"`, `"1Gb/s"`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitRate(pub u64);
 
-/// What a bit rate may end in; decimal, as lines are sold.
+/// Units of a bit rate; decimal, as usual for lines.
 const RATE_UNITS: [(&str, u64); 4] = [
     ("gb/s", 1_000_000_000),
     ("mb/s", 1_000_000),
@@ -22,19 +22,19 @@ const RATE_UNITS: [(&str, u64); 4] = [
     ("b/s", 1),
 ];
 
-/// Why a text is no line rate.
+/// Why a text is not a line rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BitRateError {
-    /// Storage counts in bytes: who writes "100MB/s" would get an eighth of what was meant.
+    /// Storage counts in bytes: "100MB/s" would be read as an eighth of what was meant.
     #[error("'{text}' is in bytes, but a line rate is in bits; write \"8Mb/s\" for 1MB/s")]
     InBytes {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// Not a number with a unit, or out of all range.
+    /// Not a number with a unit, or out of range.
     #[error("'{text}' is not a line rate; write \"100Mb/s\" or \"1Gb/s\"")]
     NotARate {
-        /// What was written.
+        /// The text.
         text: String,
     },
 }
@@ -47,7 +47,7 @@ impl fmt::Display for BitRate {
             ("kb/s", 1_000),
             ("b/s", 1),
         ];
-        // Three decimals at most, and exact: else a smaller unit.
+        // The largest unit with which the rate is exact in at most three decimals.
         let exact = |scale: u64| {
             self.0 >= scale && (u128::from(self.0) * 1000).is_multiple_of(u128::from(scale))
         };
@@ -118,7 +118,7 @@ impl JsonSchema for BitRate {
 mod tests {
     use super::*;
 
-    /// Line rates are read as lines are sold, and written back to the bit.
+    /// Rates parse in the usual units, and round-trip exactly.
     #[test]
     fn rates_are_read_and_written_back() {
         let check = |text: &str, bits| assert_eq!(text.parse(), Ok(BitRate(bits)), "{text}");

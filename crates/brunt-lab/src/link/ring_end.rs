@@ -1,8 +1,8 @@
-//! An interface's frames on their way through a lane of a bridge: taken out of the ring of slots into which the kernel puts
-//! them, and sent from there, many by one call, where nothing is to be done with them.
+//! The receive side of an interface in a bridge: takes frames out of the slot ring that the kernel fills, and sends
+//! those without impairments directly from the ring, many per call.
 //!
-//! Driven by [`super::driver`]. The rule: frames leave in the order in which they came, and a slot goes back to the kernel
-//! when its frame was sent or copied.
+//! Driven by [`super::driver`]. The rule: frames leave in the order in which they arrived, and a slot returns to the
+//! kernel when its frame was sent or copied.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -16,40 +16,40 @@ use super::merge::Written;
 use crate::netlink::Netlink;
 use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 
-/// An interface from which nothing comes is asked so often whether it is still there.
+/// How often an idle interface is checked for existence.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When a frame came to this machine, by the kernel's time stamp.
+/// When a frame arrived at this machine, by the kernel's time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameArrival {
     pub(super) at: Nanos,
-    /// The same as the wall clock has it.
+    /// The same by the wall clock.
     pub(super) since_1970: Duration,
 }
 
-/// What an interface gave.
+/// The result of reading an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingRead {
     Nothing,
     /// A frame in the ring.
     Frame(SlotFrame, FrameArrival),
-    /// One too long for the ring, of so many bytes, in the buffer.
+    /// A frame too long for the ring, with its number of bytes, in the buffer.
     Long(usize, FrameArrival),
-    /// There was one, and the kernel had no room for it, or could not hand it over.
+    /// A frame for which the kernel had no room, or which it could not deliver.
     NoRoom,
     Unreadable,
 }
 
-/// The ring, and what of it is about to be sent.
+/// The ring, and the frames in it that are about to be sent.
 #[derive(Debug)]
 pub(super) struct RingEnd {
     socket: Arc<OwnedFd>,
     index: u32,
     ring: SlotRing,
     passing: Vec<PassingFrame>,
-    /// This machine's clock and the wall clock, as they were when the batch began.
+    /// The monotonic clock and the wall clock at the start of the batch.
     clocks: Option<(Nanos, Duration)>,
-    /// When it was asked last whether the interface is still there; `None`: it may not be.
+    /// When the interface's existence was last checked; `None` if it must be checked now.
     looked: Option<Nanos>,
 }
 
@@ -61,7 +61,7 @@ struct PassingFrame {
 }
 
 impl RingEnd {
-    /// The end of this socket, which is bound to the interface of this index.
+    /// Receives from this socket, which is bound to the interface with this index.
     pub(super) fn new(socket: Arc<OwnedFd>, index: u32, ring: SlotRing) -> RingEnd {
         let passing = Vec::with_capacity(sys::SENT_AT_ONCE_MAX);
         RingEnd {
@@ -74,7 +74,7 @@ impl RingEnd {
         }
     }
 
-    /// Something was said to be wrong with the socket.
+    /// The socket reported an error, so the interface must be checked.
     pub(super) fn doubt(&mut self) {
         self.looked = None;
     }
@@ -96,7 +96,7 @@ impl RingEnd {
     }
 
     fn read_long(&mut self, buffer: &mut [u8], clock: &Clock) -> io::Result<RingRead> {
-        // The first answer may be that the interface was down.
+        // The first read may report that the interface was down.
         for _ in 0..2 {
             match sys::read_packet(self.socket.as_raw_fd(), buffer)? {
                 PacketRead::Nothing => break,
@@ -110,7 +110,7 @@ impl RingEnd {
         Ok(RingRead::NoRoom)
     }
 
-    /// Looks from time to time whether the interface is still there: the ring does not say.
+    /// Regularly checks whether the interface still exists: the ring doesn't report it.
     fn look(&mut self, clock: &Clock) -> io::Result<()> {
         let now = clock.now();
         if self.looked.is_some_and(|looked| now.since(looked) < LOOK) {
@@ -123,13 +123,13 @@ impl RingEnd {
         }
     }
 
-    /// An interface that is down may come up again, one that is gone does not.
+    /// An interface that is down may come up again; one that is gone is an error.
     fn exists(&self) -> io::Result<()> {
         Netlink::open()?.stats(self.index).map(drop)
     }
 
     fn arrival(&mut self, stamp: Option<Duration>, clock: &Clock) -> FrameArrival {
-        // One look at the clocks does for a batch, but for frames that came meanwhile.
+        // The clocks are read once per batch, and again for frames that arrived meanwhile.
         let (now, wall) = self
             .clocks
             .filter(|(_, wall)| stamp.is_some_and(|stamp| stamp <= *wall))
@@ -141,7 +141,7 @@ impl RingEnd {
                 )
             });
         self.clocks = Some((now, wall));
-        // What the kernel did not stamp, or in the future (the clock was set), came now.
+        // A frame without a time stamp, or with one in the future (the clock was set), counts as just arrived.
         let since_1970 = stamp.unwrap_or(wall).min(wall);
         let waited = (wall - since_1970).as_nanos() as u64;
         FrameArrival {
@@ -150,12 +150,12 @@ impl RingEnd {
         }
     }
 
-    /// The bytes of a frame of this batch.
+    /// The bytes of a frame in this batch.
     pub(super) fn bytes_mut(&mut self, frame: SlotFrame) -> &mut [u8] {
         self.ring.bytes_mut(frame)
     }
 
-    /// A frame, which stands for so many packets, is sent as it is.
+    /// Queues a frame of `packets` packets to be sent unmodified.
     pub(super) fn pass(&mut self, frame: SlotFrame, packets: u32, came: Nanos) {
         self.passing.push(PassingFrame {
             frame,
@@ -164,7 +164,7 @@ impl RingEnd {
         });
     }
 
-    /// Sends what is to be sent as it is, and notes what that added.
+    /// Sends the queued frames, and records the time that this added.
     pub(super) fn send(
         &mut self,
         to: RawFd,
@@ -187,7 +187,7 @@ impl RingEnd {
         }
     }
 
-    /// The batch is over: its slots go back to the kernel.
+    /// Ends the batch: its slots return to the kernel.
     pub(super) fn release(&mut self) {
         debug_assert!(self.passing.is_empty(), "what is to be sent was sent");
         self.ring.release();

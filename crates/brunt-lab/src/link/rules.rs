@@ -1,5 +1,5 @@
-//! The fate of each packet in one direction of a link, as a state machine: a packet's time and length in, its
-//! fate out. The driver ([`super::driver`]) carries it out.
+//! Decides the fate of each packet in one direction of a link, as a state machine: a packet's time and length in, its
+//! fate out. The driver ([`super::driver`]) executes it.
 //!
 //! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption,
 //! duplication, reordering). The rule: randomness depends only on the seed and the packet's number in its
@@ -14,14 +14,14 @@ use super::distribution::DistributionTable;
 use super::loss::Loss;
 use super::settings::{DELAY_MAX, JitterShape, Settings};
 
-/// What an Ethernet frame takes of a line on top of its bytes: preamble 8, checksum 4, gap 12.
+/// Overhead of an Ethernet frame on the wire: preamble 8, checksum 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
-/// Most line time, in nanoseconds, that is given back to a line whose thread was kept from its core.
+/// Maximum line time, in nanoseconds, that is credited to a line whose thread had no core.
 const BACK_NANOS_MAX: u64 = 10_000_000;
-/// Chance that came later than the rest has a sequence of its own, so that packets meet the rest as before.
+/// ECN was added later and has its own random sequence, so that all other random decisions stay the same.
 const ECN_CHANCE: u64 = 0x6563_6e00;
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketFate {
     /// It arrives.
@@ -32,23 +32,23 @@ pub enum PacketFate {
     QueueFull,
 }
 
-/// How a packet arrives.
+/// How a packet is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// When its last bit does.
+    /// When its last bit arrives.
     pub due: Nanos,
     /// A random number that picks the bit to flip.
     pub corrupt: Option<u64>,
-    /// It is marked to have met congestion, if its sender can take that.
+    /// Whether to mark it with congestion, if it is ECN-capable.
     pub mark: bool,
-    /// It arrives twice.
+    /// Whether it arrives twice.
     pub duplicate: bool,
-    /// It is held back, for others to overtake.
+    /// Whether it is held back, so that others overtake it.
     pub held: bool,
 }
 
 impl Delivery {
-    /// It arrives once, whole and in its order: may travel together with its neighbours.
+    /// Whether it arrives once, intact and in order, so that it may stay together with its neighbours.
     pub fn is_plain(&self) -> bool {
         self.corrupt.is_none() && !self.mark && !self.duplicate && !self.held
     }
@@ -58,37 +58,37 @@ impl Delivery {
 #[derive(Clone, Debug)]
 pub struct Rules {
     settings: Settings,
-    /// Of the settings.
+    /// From the settings.
     queue_bytes: u64,
     clear: bool,
     seed: u64,
     /// Packets seen.
     sequence: u64,
     loss: Loss,
-    /// Where the delay varies by a table.
+    /// The table of a distribution, if one is set.
     table: Option<Arc<DistributionTable>>,
-    /// When the line will have sent all that waits.
+    /// When the line will have sent all queued packets.
     line_free: Nanos,
-    /// When each packet that waits will have been sent; kept only where packets are bounded.
+    /// When each queued packet will have been sent; only kept if the queue is limited in packets.
     departures: VecDeque<Nanos>,
-    /// When the last one in order arrives.
+    /// When the last in-order packet arrives.
     last_due: Nanos,
     line_time: LineTime,
 }
 
-/// What became of a line's time, and of packets that wait for the one before them. In nanoseconds.
+/// How a line's time was used, and how long packets waited for order. In nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineTime {
-    /// It was sending.
+    /// Sending.
     pub sent: u64,
-    /// It stood still although packets waited, because nobody looked for them; what was given back is not in it.
+    /// Idle although packets waited, because the thread didn't poll; credited time is excluded.
     pub lost: u64,
-    /// By how much packets arrive later because they keep their order, added up.
+    /// Total extra time that packets took to keep their order.
     pub ordered: u64,
 }
 
 impl Rules {
-    /// For settings that were checked.
+    /// For validated settings.
     pub fn new(settings: Settings, seed: u64) -> Rules {
         let clear = settings.is_clear();
         let loss = Loss::new(settings.loss_model());
@@ -113,7 +113,7 @@ impl Rules {
         }
     }
 
-    /// From now on. Packets under way keep the fate they have; in order means behind them.
+    /// Applies new settings. Packets in flight keep their fate; later in-order packets arrive after them.
     pub fn change(&mut self, settings: Settings) {
         self.clear = settings.is_clear();
         self.loss.change(settings.loss_model());
@@ -122,41 +122,42 @@ impl Rules {
         self.settings = settings;
     }
 
-    /// What holds now.
+    /// The current settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether packets pass untouched, so that they need no verdict but [`Rules::pass`].
+    /// Whether packets pass unmodified and need no verdict but [`Rules::pass`].
     pub fn is_clear(&self) -> bool {
         self.clear
     }
 
-    /// What became of the line's time since this was asked last.
+    /// The use of the line's time since the last call.
     pub fn take_line_time(&mut self) -> LineTime {
         std::mem::take(&mut self.line_time)
     }
 
-    /// `count` packets passed without a verdict.
+    /// Counts packets that passed without a verdict.
     pub fn pass(&mut self, count: u64) {
         self.sequence += count;
     }
 
-    /// When a packet arrives that comes at `now`, meets nothing, and overtakes nobody.
+    /// The arrival time of a packet that comes at `now`, isn't impaired, and keeps its order.
     pub fn behind(&mut self, now: Nanos) -> Nanos {
         let due = now.after(self.settings.delay.0).max(self.last_due);
         self.last_due = due;
         due
     }
 
-    /// A packet of so many bytes, Ethernet header included, came at `now`. Times do not go back.
+    /// Decides about a packet of `frame_bytes`, including the Ethernet header,
+    /// that arrived at `now`. Times never go backwards.
     pub fn on_packet(&mut self, now: Nanos, frame_bytes: u32) -> PacketFate {
         self.on_packet_since(now, now, frame_bytes)
     }
 
-    /// The same for a packet that came after `looked`, when there was none, and was found at `now`. The line is taken to
-    /// have sent it as soon as it could since `looked`, so no line time is lost while the thread is kept from its
-    /// core, up to 10 ms. The packet still arrives no earlier than one that comes at `now` to an idle line without a rate.
+    /// The same for a packet that arrived between `looked`, when there was none, and `now`. The line is assumed to have
+    /// sent it as early as possible after `looked`, so that no line time is lost while the thread has no core, up to 10
+    /// ms. The packet still arrives no earlier than one that comes at `now` to an idle line without a rate.
     pub fn on_packet_since(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> PacketFate {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
@@ -172,8 +173,8 @@ impl Rules {
         let Some(sent) = self.send(looked, now, frame_bytes) else {
             return PacketFate::QueueFull;
         };
-        // In this order for ever, each drawn whether needed or not: so that one setting does not
-        // change what another does to a packet.
+        // Always drawn in this order, whether needed or not, so that one setting
+        // doesn't change the effect of another on a packet.
         let [loss, turn, corrupt, bit, duplicate, reorder] =
             std::array::from_fn(|_| random.next_u64());
         if self.loss.takes(unit(loss), unit(turn)) {
@@ -203,7 +204,7 @@ impl Rules {
         share > 0.0 && Random::for_part(self.seed ^ ECN_CHANCE, self.sequence).unit() < share
     }
 
-    /// When the line has sent the packet; `None` when it does not fit into the queue.
+    /// When the line will have sent the packet; `None` if it doesn't fit into the queue.
     fn send(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> Option<Nanos> {
         let Some(rate) = self.settings.rate else {
             return Some(now);
@@ -250,14 +251,14 @@ impl Rules {
         let late = match self.settings.jitter_shape {
             JitterShape::Uniform => (2.0 * random.unit() - 1.0) * jitter,
             JitterShape::Normal => random.normal() * jitter,
-            // Lomax with shape 3 and scale s has the mean s / 2; inverse of its distribution function.
+            // Lomax with shape 3 and scale s has mean s / 2; this is the inverse of its distribution function.
             JitterShape::Pareto => 2.0 * jitter * (libm::cbrt(1.0 / (1.0 - random.unit())) - 1.0),
         };
         bounded(delay + late)
     }
 }
 
-/// Not before it was sent, and not later than any delay may be.
+/// Clamps a delay to 0 .. [`DELAY_MAX`].
 fn bounded(nanos: f64) -> u64 {
     nanos.clamp(0.0, DELAY_MAX.as_nanos() as f64) as u64
 }
@@ -270,13 +271,13 @@ fn table(settings: &Settings) -> Option<Arc<DistributionTable>> {
     })
 }
 
-/// Whether something of probability `share` happens with this draw of 64 bits.
+/// Whether an event of probability `share` occurs for this 64-bit draw.
 #[inline]
 fn happens(draw: u64, share: f64) -> bool {
     unit(draw) < share
 }
 
-/// 64 random bits as a number from 0 up to 1.
+/// Maps 64 random bits to [0, 1).
 #[inline]
 fn unit(draw: u64) -> f64 {
     ((draw >> 11) as f64) * (1.0 / (1u64 << 53) as f64)
@@ -294,7 +295,7 @@ mod tests {
         settings
     }
 
-    /// Fates of packets that come `gap` nanoseconds apart.
+    /// Fates of packets that arrive `gap` nanoseconds apart.
     fn fates(text: &str, seed: u64, count: u64, gap: u64) -> Vec<PacketFate> {
         let mut rules = Rules::new(of(text), seed);
         (0..count)
@@ -309,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Exact: what a fair coin of this share shows in all but one of 10^6 tries.
+    /// Exact bounds: outside of them only once in 10^6 tries.
     fn assert_share(what: &str, seen: u64, of: u64, share: f64) {
         let binomial = Binomial::new(share, of).unwrap();
         let (least, most) = (
@@ -322,7 +323,7 @@ mod tests {
         );
     }
 
-    /// Each kind of trouble meets its stated share of packets, alone and with all others.
+    /// Each impairment affects its stated share of packets, alone and combined with all others.
     #[test]
     fn shares_are_as_stated() {
         const COUNT: u64 = 200_000;
@@ -349,8 +350,7 @@ mod tests {
         assert_share("held back", count(|delivery| delivery.held), arrived, 0.02);
     }
 
-    /// The same seed loses the same packets, whenever they come and whatever else is set;
-    /// another seed loses others.
+    /// The same seed loses the same packets, whenever they arrive and whatever else is set; another seed loses others.
     #[test]
     fn chance_follows_from_seed_and_number() {
         let lost = |text: &str, seed, gap| -> Vec<usize> {
@@ -370,12 +370,12 @@ mod tests {
             )
         );
         assert_ne!(first, lost("loss = 0.05", 2, 100));
-        // A higher share loses the same ones and more.
+        // A higher share loses the same packets and more.
         let more = lost("loss = 0.1", 1, 100);
         assert!(first.iter().all(|index| more.contains(index)) && more.len() > first.len());
     }
 
-    /// Settings that change under way do not move the chance of later packets.
+    /// Changing settings in between doesn't shift the random decisions about later packets.
     #[test]
     fn a_change_does_not_shift_chance() {
         let mut changed = Rules::new(of(""), 9);
@@ -396,8 +396,7 @@ mod tests {
         }
     }
 
-    /// Gilbert-Elliott loses the share that its chain has in the long run, in bursts as long
-    /// As a bad state lasts.
+    /// Gilbert-Elliott loses the long-run share of its Markov chain, in bursts as long as the bad state lasts.
     #[test]
     fn losses_come_in_bursts() {
         const COUNT: u64 = 400_000;
@@ -406,16 +405,16 @@ mod tests {
         let lost: Vec<bool> = fates.iter().map(|fate| *fate == PacketFate::Lost).collect();
         let share = lost.iter().filter(|lost| **lost).count() as f64 / COUNT as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as u64;
-        // 1 / 26 in the long run; a burst of 1 / 0.25 packets. The number of bursts is what varies:
-        // about 3846 with a standard deviation of 61, so that 6 of those are 10%.
+        // 1 / 26 in the long run; a burst has 1 / 0.25 packets. The number of bursts varies: about 3846 with a standard
+        // deviation of 61, so 6 standard deviations are 10%.
         assert!((share * 26.0 - 1.0).abs() < 0.1, "{share}");
         let length = share * COUNT as f64 / bursts as f64;
         assert!((length / 4.0 - 1.0).abs() < 0.1, "{length}");
         assert!((of(text).loss_share() - 1.0 / 26.0).abs() < 1e-12);
     }
 
-    /// A line sends as fast as stated and no faster, frames' overhead included, and its queue
-    /// holds as many bytes as stated.
+    /// A line sends exactly at the stated rate, including frame overhead,
+    /// and its queue holds the stated number of bytes.
     #[test]
     fn lines_have_a_rate_and_a_queue() {
         // 1538 bytes on the wire at 100 Mb/s: 123.04 us.
@@ -430,14 +429,14 @@ mod tests {
             .map(|number| number * 123_040)
             .collect();
         assert_eq!(due, expected);
-        // 15140 bytes hold nine frames of 1538 on the line and before it, and no tenth.
+        // 15140 bytes hold nine frames of 1538 that are being sent or queued, and no tenth.
         assert_eq!(due.len(), 9);
         assert!(
             burst[due.len()..]
                 .iter()
                 .all(|fate| *fate == PacketFate::QueueFull)
         );
-        // Later there is place again, and an idle line starts at once.
+        // Later the queue has room again, and an idle line starts at once.
         let paced = fates(text, 1, 50, 200_000);
         for (number, fate) in paced.iter().enumerate() {
             assert_eq!(
@@ -449,11 +448,11 @@ mod tests {
         assert_eq!(bounded.iter().filter_map(delivery).count(), 3);
     }
 
-    /// A line that always has something to send loses no time while nobody looks, sends no more than its rate, and
-    /// no packet is quicker than the delay; of longer absences 10 ms are given back.
+    /// A busy line loses no time while the thread is away, sends no more than its rate, and no packet takes less than
+    /// the delay; for longer absences 10 ms are credited.
     #[test]
     fn absences_take_no_time_from_the_line() {
-        // 1250 bytes on the wire: 10 us at 1 Gb/s. What came in each 5 ms is found at once.
+        // 1250 bytes on the wire: 10 us at 1 Gb/s. The packets of each 5 ms are found at once.
         let mut rules = Rules::new(of("rate = '1Gb/s'\ndelay = '1ms'\nqueue = '10MiB'"), 1);
         let (mut sent, mut last) = (0u64, 0);
         for look in 1..=200u64 {
@@ -480,7 +479,7 @@ mod tests {
             "ten milliseconds hold a thousand"
         );
         assert_eq!(all[1001], Nanos(1_000_020_000));
-        // The second has 990 ms that nobody can give back.
+        // 990 ms before the second packet are beyond the credit.
         let expected = LineTime {
             sent: 10_020_000,
             lost: 990_000_000,
@@ -492,8 +491,8 @@ mod tests {
         );
     }
 
-    /// Jitter has the mean and the spread that its shape states, never comes early by more
-    /// than the delay, and keeps order unless told not to.
+    /// Jitter has the mean and spread of its shape, never makes packets early by
+    /// more than the delay, and keeps order by default.
     #[test]
     fn jitter_has_its_shape() {
         let late = |shape: &str, order: bool| -> Vec<f64> {
@@ -515,7 +514,7 @@ mod tests {
                 late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / late.len() as f64;
             (mean / 1e6, variance.sqrt() / 1e6)
         };
-        // Mean and standard deviation in units of the jitter; the Lomax with shape 3 has sqrt(3) times its mean.
+        // Mean and standard deviation in units of the jitter; Lomax with shape 3 has sqrt(3) times its mean.
         for (shape, mean, deviation, slack) in [
             ("uniform", 0.0, 1.0 / 3f64.sqrt(), 0.02),
             ("normal", 0.0, 1.0, 0.03),
@@ -528,7 +527,7 @@ mod tests {
                 "{shape}: deviation {seen_deviation}"
             );
         }
-        // Keeping packets in order makes them wait, and how long is counted: the mean is that much longer.
+        // Keeping order makes packets wait, and the wait is counted: the mean increases by it.
         let mut rules = Rules::new(of("delay = '20ms'\njitter = '5ms'"), 3);
         let due = |number: u64| {
             delivery(&rules.on_packet(Nanos(number * 1_000_000), 100))
@@ -556,7 +555,7 @@ mod tests {
         }
     }
 
-    /// A delay by a table has the table's mean and deviation, times the jitter, whichever the table.
+    /// Delays by a table have the table's mean and deviation, times the jitter, for every table.
     #[test]
     fn tables_give_their_moments() {
         let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
@@ -585,7 +584,7 @@ mod tests {
             let mean = late.iter().sum::<f64>() / COUNT as f64;
             let deviation =
                 (late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / COUNT as f64).sqrt();
-            // Five standard errors of the mean; the deviation's own is about as large for such tables.
+            // Five standard errors of the mean; that of the deviation is about the same for such tables.
             let slack = 5.0 * table.deviation() / (COUNT as f64).sqrt();
             assert!(
                 (mean - table.mean()).abs() < slack,
@@ -600,8 +599,8 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// The same seed gives every model of loss, delay and marks the same packets again, whenever they come; another
-    /// seed gives others.
+    /// The same seed repeats the decisions of every loss, delay and mark model for the same packets, whenever they
+    /// arrive; another seed doesn't.
     #[test]
     fn every_model_repeats_itself() {
         for text in [
@@ -611,7 +610,7 @@ mod tests {
             "ecn = 0.1",
             "delay = '10ms'\njitter = '1ms'\nkeep_order = false\ndistribution = 'paretonormal'",
         ] {
-            // What a packet met, without the time at which it came.
+            // The effect on each packet, relative to its arrival time.
             let met = |seed, gap: u64| -> Vec<Option<(u64, bool)>> {
                 let fates = fates(text, seed, 5_000, gap).into_iter().enumerate();
                 let late = |(number, delivery): (u64, Delivery)| {
@@ -626,7 +625,7 @@ mod tests {
         }
     }
 
-    /// Marks meet their share of packets and move no other chance.
+    /// Marks affect their share of packets and don't shift other random decisions.
     #[test]
     fn marks_meet_their_share() {
         const COUNT: u64 = 100_000;
@@ -645,7 +644,7 @@ mod tests {
         assert_share("marked", marks, delivered.len() as u64, 0.2);
     }
 
-    /// A held packet arrives late by the stated time, and holds nobody else up.
+    /// A held packet arrives late by the stated time, and delays no others.
     #[test]
     fn held_packets_are_overtaken() {
         let fates = fates(

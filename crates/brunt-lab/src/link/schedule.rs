@@ -1,16 +1,16 @@
-//! Frames under way, by the time at which they arrive.
+//! Frames in flight, ordered by arrival time.
 //!
-//! The rule: what arrives in the order in which it was sent costs no sorting.
+//! The rule: frames that arrive in the order in which they were sent need no sorting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use brunt_core::Nanos;
 
-/// A queue by time; equal times leave in the order in which they came.
+/// A queue ordered by time; entries with equal times leave in insertion order.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
-    /// Due times do not fall from front to back.
+    /// Due times never decrease from front to back.
     in_order: VecDeque<(Nanos, u64, T)>,
     others: BinaryHeap<Reverse<Entry<T>>>,
     count: u64,
@@ -43,13 +43,13 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// When the next is due.
+    /// When the next entry is due.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         let (first, _) = self.next()?;
         Some(first)
     }
 
-    /// The next that is due by now.
+    /// Removes the next entry that is due by now.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<T> {
         let (due, from_others) = self.next()?;
         if due > now {
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever goes in comes out by time, and by arrival where times are equal.
+    /// Entries leave by time, and in insertion order for equal times.
     #[test]
     fn leaves_by_time() {
         let mut random = Random::new(7);

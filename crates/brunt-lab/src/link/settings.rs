@@ -15,18 +15,18 @@ use super::distribution::{Distribution, DistributionError};
 use super::loss::{Bursts, CORRELATION_MAX, LossModel};
 use super::rate::BitRate;
 
-/// Longest delay and jitter: farther than any storage is away, the Moon included.
+/// Maximum delay and jitter: farther away than any storage, the Moon included.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
-/// Longest time for which the end of a connection is held: TCP gives up sending it again only later.
+/// Maximum time for which a FIN is held: TCP gives up retransmitting it only later.
 pub const SLOW_CLOSE_MAX: Duration = Duration::from_secs(60);
-/// Slowest line, in bits a second.
+/// Minimum line rate, in bits per second.
 pub const RATE_MIN: u64 = 1_000;
-/// Fastest line, in bits a second; without a rate a link is as fast as the machine.
+/// Maximum line rate, in bits per second; without a rate a link is as fast as the machine.
 pub const RATE_MAX: u64 = 1_000_000_000_000;
 
-/// Smallest default queue in front of a line, in bytes.
+/// Minimum default queue in front of a line, in bytes.
 pub const QUEUE_BYTES_MIN: u64 = 1 << 20;
-/// Largest default queue: half of what a direction holds.
+/// Maximum default queue: half of what a direction holds.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
 /// One direction of a link.
@@ -123,30 +123,30 @@ pub enum JitterShape {
     Pareto,
 }
 
-/// A value that cannot be.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct SettingsError {
     /// The key in the file.
     pub key: &'static str,
-    /// What kind of mistake it is.
+    /// The kind of mistake.
     pub kind: SettingsErrorKind,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub what: String,
 }
 
 /// Kinds of [`SettingsError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingsErrorKind {
-    /// A number beyond its bounds.
+    /// A number outside its bounds.
     OutOfRange,
-    /// Two settings that exclude each other.
+    /// Two mutually exclusive settings.
     Conflict,
-    /// A setting that means nothing without another.
+    /// A setting that requires another one.
     Alone,
-    /// A file that cannot be read, was not read yet, or has something else in it.
+    /// A file that cannot be read, has not been read, or has other contents.
     File,
-    /// The carrier of the link cannot do it.
+    /// The link's carrier doesn't support it.
     Carrier,
 }
 
@@ -159,18 +159,18 @@ fn is_zero(value: &f64) -> bool {
 }
 
 impl Settings {
-    /// Reads the file that `distribution` names, if it names one; a relative path counts from `folder`, which is
-    /// the experiment file's. To be called before [`Settings::check`].
+    /// Reads the file that `distribution` names, if any; a relative path is resolved against `folder`, that of the
+    /// experiment file. Call it before [`Settings::check`].
     ///
     /// # Errors
-    /// The file cannot be read or has no table in it.
+    /// The file cannot be read or doesn't contain a table.
     pub fn read_files(&mut self, folder: &Path) -> Result<(), DistributionError> {
         self.distribution
             .as_mut()
             .map_or(Ok(()), |distribution| distribution.read(folder))
     }
 
-    /// Whether packets pass untouched and at once.
+    /// Whether packets pass unmodified and without delay.
     pub fn is_clear(&self) -> bool {
         let Settings {
             delay,
@@ -193,7 +193,7 @@ impl Settings {
         none && at_once && loss_bursts.is_none() && rate.is_none()
     }
 
-    /// Whether packets meet at most a line with a rate.
+    /// Whether the settings do nothing but limit the rate, if anything.
     pub fn is_at_most_a_line(&self) -> bool {
         Settings {
             rate: None,
@@ -202,12 +202,12 @@ impl Settings {
         .is_clear()
     }
 
-    /// Bits a second of the line, if it has a rate.
+    /// The line's rate in bits per second, if any.
     pub fn rate_bits(&self) -> Option<u64> {
         self.rate.map(|rate| rate.0)
     }
 
-    /// Bytes that may wait in front of the line: as written, else the larger of 1 MiB and the bandwidth-delay product.
+    /// Bytes that may wait in front of the line: as set, or else the larger of 1 MiB and the bandwidth-delay product.
     pub fn queue_bytes(&self) -> u64 {
         let product = || {
             self.bandwidth_delay_bytes()
@@ -216,14 +216,14 @@ impl Settings {
         self.queue.map_or_else(product, |queue| queue.0)
     }
 
-    /// What the line sends during a round trip whose way back is as long. With a shorter queue a single TCP connection
-    /// may not fill the line.
+    /// Bytes that the line sends during a round trip with the same delay in both directions. With a shorter queue a
+    /// single TCP connection may not fill the line.
     pub fn bandwidth_delay_bytes(&self) -> u64 {
         let (rate, delay) = (self.rate.map_or(0, |rate| rate.0), self.delay.0.as_nanos());
         u64::try_from(u128::from(rate) * delay * 2 / 8_000_000_000).unwrap_or(u64::MAX)
     }
 
-    /// That the queue that was set is shorter than the bandwidth-delay product, and what would not be.
+    /// A warning if the queue was set shorter than the bandwidth-delay product.
     pub fn queue_warning(&self) -> Option<String> {
         let (queue, product) = (self.queue?.0, self.bandwidth_delay_bytes());
         (queue < product).then(|| {
@@ -237,12 +237,12 @@ impl Settings {
         })
     }
 
-    /// Share of packets lost on purpose in the long run, queue aside.
+    /// Share of packets lost by the loss model in the long run, without queue drops.
     pub fn loss_share(&self) -> f64 {
         self.loss_model().share()
     }
 
-    /// How packets are lost.
+    /// The loss model.
     pub fn loss_model(&self) -> LossModel {
         let share = self.loss;
         match (self.loss_bursts, self.loss_gap) {
@@ -256,10 +256,10 @@ impl Settings {
         }
     }
 
-    /// Holds each value against its bounds.
+    /// Validates each value.
     ///
     /// # Errors
-    /// The first that is out of them, by its key.
+    /// The first invalid value, by its key.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.check_shares()?;
         self.check_loss()?;
@@ -446,7 +446,7 @@ fn wrong(
 mod tests {
     use super::*;
 
-    /// Each value that cannot be is answered by its key.
+    /// Each invalid value is reported by its key.
     #[test]
     fn impossible_settings() {
         let check = |text: &str, key: Option<&str>| {
@@ -503,7 +503,7 @@ mod tests {
         );
     }
 
-    /// A line has room for what TCP needs to fill it, unless it is said how much.
+    /// A line's queue has room for what TCP needs to fill the line, unless its size is set.
     #[test]
     fn queues_fit_their_line() {
         let check = |text: &str, bytes: u64| {
@@ -533,7 +533,7 @@ mod tests {
         }
     }
 
-    /// Only what does nothing counts as clear.
+    /// Only settings without any effect count as clear.
     #[test]
     fn clear() {
         let check = |text: &str, clear| {

@@ -1,12 +1,13 @@
-//! Buffers of frames under way, to be used again: a link that runs allocates nothing.
+//! Reusable buffers for frames in flight: a running link allocates nothing.
 //!
-//! The rule: a buffer counts as held with its whole size, so there are three, and a packet does not lie in one of 64 KiB.
+//! The rule: a buffer counts against the limit with its full size, so there are three sizes,
+//! and a packet doesn't occupy a buffer of 64 KiB.
 
 use super::packet::VNET_HEADER_BYTES;
 
 /// Largest frame: 64 KiB of IP, Ethernet with two VLAN tags, and the virtio-net header.
 pub(super) const FRAME_BYTES_MAX: usize = (64 << 10) + 14 + 8 + VNET_HEADER_BYTES;
-/// A packet of a standard Ethernet; one of a jumbo frame, or a short train; the longest train.
+/// A standard Ethernet packet; a jumbo frame or a short train; the longest train.
 const SIZES: [usize; 3] = [2048, 10 << 10, FRAME_BYTES_MAX];
 
 /// Buffers by size.

@@ -15,13 +15,13 @@ use crate::netlink::{Netlink, Route};
 /// One direction of a link.
 #[derive(Debug)]
 pub(crate) struct Way {
-    /// Who sends.
+    /// The sending host.
     host: Host,
-    /// Who is at the other end.
+    /// The address at the other end.
     neighbour: Ipv4Addr,
-    /// The device that leads to the link.
+    /// The device of the link.
     device: u32,
-    /// The end of the veth pair beside it, if there is one.
+    /// The end of the parallel veth pair, if there is one.
     straight: Option<u32>,
     state: Mutex<State>,
 }
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Way {
-    /// Through the link's device, once [`Way::take`] was called for the first time.
+    /// Leads through the link's device, after the first call of [`Way::take`].
     pub(crate) fn new(host: Host, neighbour: Ipv4Addr, device: u32, straight: Option<u32>) -> Way {
         Way {
             host,
@@ -45,7 +45,7 @@ impl Way {
         }
     }
 
-    /// Straight, if there is such a way, or through the link's device; whether that is a change.
+    /// Switches to the veth pair, if there is one, or to the link's device; returns whether that is a change.
     pub(crate) fn take(&self, straight: bool) -> io::Result<bool> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let straight = straight && self.straight.is_some();
@@ -55,14 +55,14 @@ impl Way {
         Ok(changes)
     }
 
-    /// Reaches these hosts through the neighbour as well, which forwards.
+    /// Also routes packets for these hosts through the neighbour, which forwards them.
     pub(crate) fn lead_to(&self, beyond: Vec<Ipv4Addr>) -> io::Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.beyond = beyond;
         self.lay(&state)
     }
 
-    /// Puts the routes in place of those that were.
+    /// Replaces the routes.
     fn lay(&self, state: &State) -> io::Result<()> {
         let device = self
             .straight

@@ -1,4 +1,4 @@
-//! Why a service was ended that nobody asked to end.
+//! Why a service failed.
 //!
 //! The rule: each text says what the service did and what to change; the last lines of its log follow.
 
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use rustix::process::WaitStatus;
 
-/// See the module.
+/// Why a service failed; see the module.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// What is to be kept cannot be read.
+    /// The keeper's order cannot be parsed.
     #[error("the keeper's order cannot be read: {0}")]
     Order(#[from] serde_json::Error),
-    /// The kernel refuses something to the keeper.
+    /// The kernel refused an operation of the keeper.
     #[error("cannot {what}: {source}")]
     Os {
-        /// What.
+        /// The operation.
         what: String,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The program cannot be started.
@@ -28,62 +28,62 @@ pub enum ServiceError {
     Start {
         /// Its name or path.
         program: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its port is somebody else's.
+    /// Another program uses its port.
     #[error("{address} is taken by another program; choose another port, or 0 for a free one")]
     PortTaken {
         /// The address.
         address: SocketAddr,
     },
-    /// It was not ready in time.
+    /// The service was not ready in time.
     #[error("it is not ready within {within:?}: {lacking}")]
     NotReady {
-        /// The time it had.
+        /// The time limit.
         within: Duration,
-        /// What has not come.
+        /// The conditions that were not met.
         lacking: String,
     },
-    /// It cannot have a folder for itself.
+    /// A private folder cannot be mounted.
     #[error(
         "cannot mount a private folder over {}: {source}; name a folder that exists, or one above it",
         .path.display()
     )]
     Private {
-        /// The path over which it was to be.
+        /// The path at which it was to be mounted.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Its own folder, its log or this program would be behind such a folder.
+    /// A private folder would hide the service's own folder, its log or this program.
     #[error(
         "private folder {} would hide {}; name a folder below it, or set TMPDIR to another place",
         .path.display(),
         .hidden.display()
     )]
     PrivateHides {
-        /// The path over which the folder was to be.
+        /// The path at which the private folder was to be mounted.
         path: PathBuf,
-        /// What would not be found any more.
+        /// The path that would be hidden.
         hidden: PathBuf,
     },
-    /// What comes before it did not succeed.
+    /// Its prepare command failed.
     #[error("its prepare command {}", ending(.status))]
     Unprepared {
-        /// How it ended.
+        /// How the command ended.
         status: WaitStatus,
     },
-    /// It ended by itself.
+    /// The service ended on its own.
     #[error("its command {}", ending(.status))]
     Ended {
-        /// How.
+        /// How the service ended.
         status: WaitStatus,
     },
-    /// All that a command left in the background has ended.
+    /// All background processes of a command have ended.
     #[error("all its processes have ended")]
     AllEnded,
-    /// Its command ended and left processes behind.
+    /// The command ended and left processes running.
     #[error(
         "its command ended and left {left} running; write daemon = true if it moves to the background, or have it stay \
          in the foreground"
@@ -92,7 +92,7 @@ pub enum ServiceError {
         /// Their names and numbers.
         left: String,
     },
-    /// It says too much.
+    /// The service wrote too much to its log.
     #[error("its log exceeds {max} bytes; write a larger limits.log, or make it write less")]
     LogFull {
         /// The limit.
@@ -103,18 +103,18 @@ pub enum ServiceError {
     Log {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It uses too much memory.
+    /// The service uses too much memory.
     #[error("it uses {used} bytes of memory, and limits.memory is {max}")]
     MemoryFull {
-        /// Of all its processes.
+        /// Bytes used by all its processes.
         used: u64,
         /// The limit.
         max: u64,
     },
-    /// Some of its processes do not end, whatever is sent to them.
+    /// Some of its processes don't end, not even when killed.
     #[error("some of its processes do not end: {left}")]
     Stuck {
         /// Their names and numbers.
@@ -122,7 +122,7 @@ pub enum ServiceError {
     },
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub(super) fn ending(status: &WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("ended with exit status {code}"),

@@ -1,7 +1,8 @@
-//! The process that keeps a service: starts it, waits until it is ready, and ends it with all that it started.
+//! The keeper process of a service: starts the service, waits until it is
+//! ready, and ends it with everything it started.
 //!
-//! It has three threads of its own beside those that read the service's output: this one, one that waits for signals,
-//! and one that waits for the end of standard input. The rule: it ends only when no process is left below it.
+//! Besides the threads that read the service's output, the keeper has three: this one, one that waits for signals, and
+//! one that waits for the end of standard input. The rule: the keeper ends only when no process is left below it.
 
 use std::env;
 use std::io::{self, Write};
@@ -27,29 +28,29 @@ use crate::faults::kill_below;
 use crate::process::{below, comm, resident_bytes, signal};
 use crate::sys::{Signals, die_with_parent};
 
-/// How often a service is looked at while it is awaited.
+/// How often a service is checked until it is ready.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often it is looked at once it is ready: its keeper should not be seen in a measurement.
+/// How often it is checked afterwards: the keeper should not affect measurements.
 const CALM_LOOK: Duration = Duration::from_millis(250);
-/// How often its memory is added up.
+/// How often its memory is summed up.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
-/// What the keeper's other threads say.
+/// Events from the keeper's other threads.
 pub(super) enum Event {
-    /// Somebody asks it to end.
+    /// A signal asks the keeper to end.
     Asked,
-    /// The program that started it is gone.
+    /// The program that started the keeper is gone.
     Alone,
-    /// The line that was waited for was said.
+    /// The awaited line appeared in the log.
     Line,
     /// The log is full, or cannot be written.
     Trouble(ServiceError),
 }
 
-/// Why a service came to nothing, and what it said last.
+/// Why a service failed, and its last log lines.
 type Failed = (ServiceError, Vec<String>);
 
-/// Does a keeper's work if this process is one; the status to end with then.
+/// Runs as a keeper if this process was started as one, and returns the exit status.
 pub(crate) fn serve_if_asked() -> Option<u8> {
     let text = env::var(KEEPER_VARIABLE).ok()?;
     let order = serde_json::from_str(&text).map_err(ServiceError::from);
@@ -57,20 +58,20 @@ pub(crate) fn serve_if_asked() -> Option<u8> {
     let Err((error, last)) = kept else {
         return Some(0);
     };
-    // Nobody may be there to hear it.
+    // The reader may be gone.
     let _ = writeln!(io::stderr(), "{error}");
     last.iter()
         .for_each(|line| drop(writeln!(io::stderr(), "log: {line}")));
     Some(1)
 }
 
-/// Keeps a service until it is asked to end.
+/// Keeps a service until asked to end.
 fn keep(order: KeeperOrder) -> Result<(), Failed> {
     let mut keeper = Keeper::new(order).map_err(|error| (error, Vec::new()))?;
     let played = keeper.play();
     let ended = keeper.end();
     if ended.is_ok() {
-        // Nobody holds the other ends of their pipes any more.
+        // No process holds the other ends of the pipes any more.
         keeper
             .readers
             .drain(..)
@@ -88,7 +89,7 @@ fn os(what: &str, source: io::Error) -> ServiceError {
     }
 }
 
-/// Tells of signals that ask this process to end, and of the end of its standard input.
+/// Reports signals that ask this process to end, and the end of its standard input.
 fn listen(sender: &Sender<Event>) -> io::Result<()> {
     let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT])?;
     let (asked, alone) = (sender.clone(), sender.clone());
@@ -110,7 +111,7 @@ fn listen(sender: &Sender<Event>) -> io::Result<()> {
         .map(drop)
 }
 
-/// Sets the limit of this process, which those that it starts inherit.
+/// Sets this process's limit of open files, which child processes inherit.
 fn allow_files(files: u64) -> io::Result<()> {
     let maximum = getrlimit(Resource::Nofile)
         .maximum
@@ -124,7 +125,7 @@ fn allow_files(files: u64) -> io::Result<()> {
     )?)
 }
 
-/// Where the service will be reached: `--portal` says at which address, and a port after a restart.
+/// The service's address: `--portal` gives the address, and after a restart also the port.
 fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
     let mut arguments = env::args()
         .skip_while(|argument| argument != "--portal")
@@ -142,7 +143,7 @@ fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
         Some(0) => {}
         Some(port) => address.set_port(port),
     }
-    // What listens there already would be taken for the service.
+    // An existing listener would be mistaken for the service.
     match TcpListener::bind(address).and_then(|listener| listener.local_addr()) {
         Ok(free) => Ok(free),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -156,23 +157,23 @@ struct Keeper {
     order: KeeperOrder,
     address: SocketAddr,
     log: Arc<Log>,
-    /// Read what programs of the service say.
+    /// The threads that read the output of the service's programs.
     readers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
     lacking: Lacking,
-    /// How long its processes get to end by themselves, once it is to end.
+    /// How long its processes may take to end on their own, once the service is to end.
     ends: Option<Duration>,
     command: Option<Pid>,
     command_ended: Option<WaitStatus>,
-    /// An attempt of the ready command.
+    /// A running attempt of the ready command.
     attempt: Option<Pid>,
-    /// There are no processes below this one.
+    /// Whether there are no processes below this one.
     childless: bool,
     memory_seen: Instant,
 }
 
 impl Keeper {
-    /// One that has not started anything yet.
+    /// A keeper that has not started anything yet.
     fn new(order: KeeperOrder) -> Result<Keeper, ServiceError> {
         set_child_subreaper(Some(getpid())).map_err(|error| os("adopt processes", error.into()))?;
         let (sender, events) = channel();
@@ -200,7 +201,7 @@ impl Keeper {
         })
     }
 
-    /// From the preparation to the end that was asked for.
+    /// Runs the service, from preparation until it is asked to end.
     fn play(&mut self) -> Result<(), ServiceError> {
         let begin = Instant::now();
         mount_all(&self.order)?;
@@ -266,7 +267,7 @@ impl Keeper {
         }
     }
 
-    /// Starts a program of the service; what it says is kept if it is `heard`.
+    /// Starts a program of the service; its output goes to the log if `heard`.
     fn start(&mut self, command: &[String], heard: bool) -> Result<Pid, ServiceError> {
         let (program, arguments) = command.split_first().ok_or_else(|| {
             let source = io::ErrorKind::InvalidInput.into();
@@ -283,7 +284,7 @@ impl Keeper {
             .env_remove(KEEPER_VARIABLE)
             .current_dir(&self.order.folder)
             .stdin(Stdio::null())
-            // What the terminal sends is for the experiment.
+            // Terminal signals are for the experiment.
             .process_group(0);
         if self.address.port() != 0 {
             starting.env(PORT_VARIABLE, self.address.port().to_string());
@@ -314,11 +315,11 @@ impl Keeper {
         Ok(Pid::from_child(&child))
     }
 
-    /// Waits a while for what happens; whether the service is to end.
+    /// Waits up to `time` for an event; returns whether the service is to end.
     fn step(&mut self, time: Duration) -> Result<bool, ServiceError> {
         match self.events.recv_timeout(time) {
             Ok(Event::Asked) => self.ends = Some(self.order.program.stop_within),
-            // Nobody waits any more.
+            // No program needs the service any more.
             Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => {
                 self.ends = Some(Duration::ZERO)
             }
@@ -342,7 +343,7 @@ impl Keeper {
         Ok(self.ends.is_some())
     }
 
-    /// Waits for those that have ended, adopted ones too.
+    /// Reaps processes that have ended, including adopted ones.
     fn reap(&mut self) -> Result<(), ServiceError> {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -367,7 +368,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the service is as it should be.
+    /// Checks that the service runs as it should.
     fn is_alive(&mut self) -> Result<(), ServiceError> {
         let Some(status) = self.command_ended else {
             return Ok(());
@@ -388,7 +389,7 @@ impl Keeper {
         }
     }
 
-    /// The service's living processes, but for the ready command.
+    /// The service's living processes, except the ready command.
     fn left(&self) -> Vec<u32> {
         let attempt = self
             .attempt
@@ -399,13 +400,13 @@ impl Keeper {
             .collect()
     }
 
-    /// Ends all processes below this one: asks them, and kills those that take too long.
+    /// Ends all processes below this one: asks them to terminate, and kills those that take too long.
     fn end(&mut self) -> Result<(), ServiceError> {
         let (begin, patience) = (Instant::now(), self.ends.unwrap_or_default());
         if !patience.is_zero() {
             for pid in below(std::process::id()) {
                 let _ = signal(pid, Signal::TERM);
-                // A frozen process takes no signal but this one and SIGKILL.
+                // A stopped process handles no signals but this one and SIGKILL.
                 let _ = signal(pid, Signal::CONT);
             }
             while begin.elapsed() < patience {
@@ -425,7 +426,7 @@ impl Keeper {
     }
 }
 
-/// That these processes below a keeper do not end; one may be an attempt of the ready command.
+/// The error for processes below a keeper that don't end; one may be an attempt of the ready command.
 fn stuck(pids: &[u32], attempt: Option<Pid>) -> ServiceError {
     let attempt = attempt.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     let (ready, service): (Vec<u32>, Vec<u32>) =
@@ -441,7 +442,7 @@ fn stuck(pids: &[u32], attempt: Option<Pid>) -> ServiceError {
     ServiceError::Stuck { left }
 }
 
-/// Processes by their names and numbers.
+/// Lists processes by name and number.
 fn named(pids: &[u32]) -> String {
     let name = |pid: &u32| format!("{} ({pid})", comm(*pid).unwrap_or_default());
     pids.iter().map(name).collect::<Vec<_>>().join(", ")
@@ -452,7 +453,7 @@ mod tests {
     use super::*;
     use crate::faults::sleeper::Sleeper;
 
-    /// What does not end is named, the ready command too.
+    /// All processes that don't end are named, including the ready command.
     #[test]
     fn all_that_does_not_end_is_named() {
         let sleeper = || {

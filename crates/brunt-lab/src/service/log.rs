@@ -1,8 +1,8 @@
-//! What a service says: kept in a file up to a limit, its last lines in memory, and searched for the line that says that
-//! it is ready.
+//! The output of a service: stored in a file up to a limit, with its last lines in memory, and
+//! searched for the line that signals readiness.
 //!
-//! The rule: it is read to its end whatever happens, so that a service never waits for its keeper, and nothing of it is
-//! kept beyond the limits.
+//! The rule: output is always read to the end, so that a service never waits for its
+//! keeper, and nothing is stored beyond the limits.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use super::error::ServiceError;
 use super::keeper::Event;
 
-/// A longer line is several.
+/// Longer lines are split.
 const LINE_BYTES_MAX: usize = 1 << 16;
-/// Lines that are kept for a message.
+/// Number of last lines kept for error messages.
 const LAST_LINES: usize = 6;
-/// Letters of each.
+/// Maximum characters of each.
 const LAST_LETTERS: usize = 300;
 
 /// The log of a service.
@@ -33,22 +33,22 @@ pub(super) struct Log {
 struct Inner {
     file: File,
     written: u64,
-    /// It is full or cannot be written, which was said.
+    /// Whether the log is full or cannot be written, which was reported.
     over: bool,
-    /// What the line has in it that is waited for.
+    /// The text in the awaited line.
     awaited: Option<String>,
     last: VecDeque<String>,
 }
 
 impl Log {
-    /// Adds to this file until it has so many bytes.
+    /// Appends to this file up to `max` bytes.
     pub fn open(path: &Path, max: u64, events: Sender<Event>) -> Result<Arc<Log>, ServiceError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(|source| ServiceError::Log {
             path: path.to_path_buf(),
             source,
         })?;
-        // What is there was said before a restart.
+        // Existing contents are from before a restart.
         let written = file.metadata().map_or(0, |file| file.len());
         let inner = Inner {
             file,
@@ -69,7 +69,7 @@ impl Log {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on a line with this in it is an [`Event::Line`].
+    /// From now on, a line that contains this text triggers [`Event::Line`].
     pub fn wait_for(&self, words: &str) {
         self.inner().awaited = Some(words.to_string());
     }
@@ -79,7 +79,7 @@ impl Log {
         self.inner().last.iter().cloned().collect()
     }
 
-    /// Reads what comes through a pipe, on a thread that ends when nobody has the other end any more.
+    /// Reads a pipe, on a thread that ends when all writers have closed it.
     pub fn read(self: &Arc<Self>, pipe: PipeReader) -> io::Result<JoinHandle<()>> {
         let log = Arc::clone(self);
         let work = move || {
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said is kept up to the limit; more is trouble, once, and the last lines are known all the same.
+    /// Output is kept up to the limit; exceeding it is reported once, and the last lines are still known.
     #[test]
     fn limits_hold() {
         let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ mod tests {
         assert!(log.last().iter().all(|line| line.len() == LAST_LETTERS));
     }
 
-    /// A pipe is read to its end, also without a line's end.
+    /// A pipe is read to its end, even without a final line break.
     #[test]
     fn a_pipe_is_read() {
         let folder = tempfile::tempdir().unwrap();

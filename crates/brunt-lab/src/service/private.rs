@@ -1,8 +1,8 @@
-//! Folders that a service has for itself where its programs have fixed paths, such as `/var/lib/glusterd`: each is made in
-//! the service's own folder and mounted over that path on its host.
+//! Private folders for services whose programs have fixed paths, such as `/var/lib/glusterd`: each is created in the
+//! service's own folder and mounted at that path on its host.
 //!
-//! Called by keepers on hosts of a lab, whose mounts nobody else sees ([`crate::host`]). The rule: nothing is made outside
-//! of the service's folder, and what was mounted before a restart stays as it is.
+//! Called by keepers on hosts of a lab, whose mounts are invisible elsewhere ([`crate::host`]). The rule: nothing is
+//! created outside the service's folder, and mounts from before a restart stay as they are.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use rustix::mount::mount_bind;
 use super::KeeperOrder;
 use super::error::ServiceError;
 
-/// Where the service's folder has them.
+/// Subfolder of the service's folder for private folders.
 const WITHIN: &str = "private";
 
-/// Mounts all of a service's.
+/// Mounts all private folders of a service.
 pub(super) fn mount_all(order: &KeeperOrder) -> Result<(), ServiceError> {
     order.private.iter().try_for_each(|path| {
         let failed = |source| ServiceError::Private {
@@ -36,14 +36,14 @@ pub(super) fn mount_all(order: &KeeperOrder) -> Result<(), ServiceError> {
     })
 }
 
-/// Where the folder for this path is.
+/// The private folder for this path.
 fn place(folder: &Path, path: &Path) -> PathBuf {
     folder
         .join(WITHIN)
         .join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// What the keeper needs and would not find any more.
+/// A path that the keeper needs and that would be hidden.
 fn hidden(path: &Path, order: &KeeperOrder) -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     [order.folder.clone(), order.log.clone(), program]
@@ -62,7 +62,7 @@ fn mount(own: &Path, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     fs::set_permissions(own, there.permissions())?;
-    // A lab without root has a single user, who owns all.
+    // A lab without root has only one user, who owns everything.
     let _ = chown(own, Some(there.uid()), Some(there.gid()));
     Ok(mount_bind(own, path)?)
 }

@@ -1,6 +1,6 @@
-//! Whether a service is ready: its port, its line, its command, as far as each is asked for.
+//! Checks whether a service is ready: its port, its log line, its command, as configured.
 //!
-//! The rule: what was seen once is not looked at again.
+//! The rule: a condition that was met once is not checked again.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use rustix::process::WaitStatus;
 use super::ReadyWhen;
 use super::error::ending;
 
-/// How long a connection may take to be accepted or refused.
+/// Time limit for a connection to be accepted or refused.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
 /// Time between two attempts of a command.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is still waited for.
+/// The conditions that are not met yet.
 #[derive(Debug)]
 pub(super) struct Lacking {
-    /// Something has to listen here.
+    /// A server has to listen here.
     port: Option<SocketAddr>,
-    /// A line with this in it.
+    /// A line that contains this text has to be logged.
     line: Option<String>,
     /// A command has to succeed.
     command: bool,
@@ -34,14 +34,14 @@ pub(super) struct Lacking {
 enum Attempt {
     /// None yet.
     None,
-    /// One is under way.
+    /// One is running.
     Runs,
-    /// One failed, and when.
+    /// One failed, at this time.
     Failed(WaitStatus, Instant),
 }
 
 impl Lacking {
-    /// All that is asked for.
+    /// All configured conditions.
     pub fn new(when: &ReadyWhen, address: SocketAddr, daemon: bool) -> Lacking {
         Lacking {
             port: when.port.map(|_| address),
@@ -52,7 +52,7 @@ impl Lacking {
         }
     }
 
-    /// The line was said.
+    /// The awaited line was logged.
     pub fn line_seen(&mut self) {
         self.line = None;
     }
@@ -62,7 +62,7 @@ impl Lacking {
         self.returned = false;
     }
 
-    /// Whether another attempt of the command is due; it counts as started then.
+    /// Whether another attempt of the command is due; if so, it counts as started.
     pub fn attempt_is_due(&mut self) -> bool {
         let is_due = match &self.attempt {
             Attempt::None => self.command,
@@ -75,7 +75,7 @@ impl Lacking {
         is_due
     }
 
-    /// How an attempt ended.
+    /// Processes the end of an attempt.
     pub fn attempt_ended(&mut self, status: WaitStatus) {
         if status.exit_status() == Some(0) {
             self.command = false;
@@ -83,7 +83,7 @@ impl Lacking {
         self.attempt = Attempt::Failed(status, Instant::now());
     }
 
-    /// Looks at the port, and whether nothing is lacking any more.
+    /// Checks the port, and whether all conditions are met.
     pub fn is_nothing(&mut self) -> bool {
         if self
             .port
@@ -94,7 +94,7 @@ impl Lacking {
         self.port.is_none() && self.line.is_none() && !self.command && !self.returned
     }
 
-    /// In words.
+    /// Describes the unmet conditions.
     pub fn said(&self) -> String {
         let mut said = Vec::new();
         said.extend(self.port.map(|at| format!("nothing listens on {at}")));

@@ -1,7 +1,7 @@
-//! Frames of a network interface by a packet socket: read with the time at which the kernel took them in, and written as
-//! they are; what the kernel says of an interface.
+//! Reads frames of a network interface through a packet socket, with the time at which the kernel received them, and
+//! writes frames; also queries interfaces.
 //!
-//! The rule: a VLAN tag that the kernel or the card took out of a frame is back in its place when it is read.
+//! The rule: a VLAN tag that the kernel or the card removed from a frame is restored when it is read.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::{check, ifreq, set_option, some_socket};
 use crate::link::VNET_HEADER_BYTES;
 
-/// A packet socket's header is the one without a count of buffers (virtio 0.9.5).
+/// A packet socket's header lacks the buffer count (virtio 0.9.5).
 pub(super) const SOCKET_HEADER_BYTES: usize = 10;
-/// Where a frame's tag stands, behind both addresses, and how long it is.
+/// Offset of a frame's VLAN tag, after both addresses, and its length.
 pub(super) const TAG_AT: usize = VNET_HEADER_BYTES + 12;
 pub(super) const TAG_BYTES: usize = 4;
 const NEEDS_CHECKSUM: u8 = 1;
@@ -28,25 +28,25 @@ const SIOCGIFMTU: libc::c_ulong = 0x8921;
 const SIOCGIFHWADDR: libc::c_ulong = 0x8927;
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
-/// What came out of a packet socket.
+/// The result of reading a packet socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketRead {
-    /// No frame is there.
+    /// No frame.
     Nothing,
-    /// One of so many bytes, virtio-net header of [`VNET_HEADER_BYTES`] included.
+    /// A frame of this length, including the virtio-net header of [`VNET_HEADER_BYTES`].
     Frame {
         /// Length.
         bytes: usize,
-        /// When the kernel took it in, since 1970.
+        /// When the kernel received it, since 1970.
         stamp: Option<Duration>,
     },
-    /// One that cannot be handed over whole: too long, or left to be cut in a way that a virtio-net header cannot say.
+    /// A frame that cannot be delivered whole: too long, or with an offload that a virtio-net header cannot express.
     Unreadable,
-    /// The interface went down, or away.
+    /// The interface is down or gone.
     Down,
 }
 
-/// Has a packet socket take frames whoever they are for, and tell their tags and times.
+/// Makes a packet socket receive frames for all destinations, with their tags and time stamps.
 pub(crate) fn watch_interface(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let on: libc::c_int = 1;
     set_option(socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &on)?;
@@ -54,7 +54,7 @@ pub(crate) fn watch_interface(socket: BorrowedFd<'_>, index: u32) -> io::Result<
     // SAFETY: zeros are a valid packet_mreq.
     let mut member = unsafe { std::mem::zeroed::<libc::packet_mreq>() };
     (member.mr_ifindex, member.mr_type) = (index as libc::c_int, libc::PACKET_MR_PROMISC as u16);
-    // It ends with the socket, however that ends.
+    // The membership ends with the socket.
     set_option(
         socket,
         libc::SOL_PACKET,
@@ -63,11 +63,11 @@ pub(crate) fn watch_interface(socket: BorrowedFd<'_>, index: u32) -> io::Result<
     )
 }
 
-/// Reads a frame into `into`, which is longer than any.
+/// Reads a frame into `into`, which is longer than any frame.
 pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRead> {
     let (header, frame) = into.split_at_mut(VNET_HEADER_BYTES);
     header.fill(0);
-    // The last bytes are kept for a tag.
+    // The last bytes are reserved for a tag.
     let room = frame.len() - TAG_BYTES;
     let mut parts = [
         libc::iovec {
@@ -112,13 +112,14 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
     })
 }
 
-/// What the kernel told of a frame beside its bytes: its time, and the tag that is missing in it.
+/// The kernel's ancillary data of a frame: its time stamp, and the tag that was removed from it.
 fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
     let (mut stamp, mut tag) = (None, None);
     // SAFETY: the message was filled by recvmsg, and its control buffer lives as long as it.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
-        // SAFETY: the macros keep to the buffer; what is read is of the type that level and kind name (packet(7), socket(7)).
+        // SAFETY: the macros keep to the buffer; each value is read with the type
+        // that level and kind name (packet(7), socket(7)).
         unsafe {
             let data = libc::CMSG_DATA(next);
             match ((*next).cmsg_level, (*next).cmsg_type) {
@@ -140,7 +141,7 @@ fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
     (stamp, tag)
 }
 
-/// The kind and the value of the tag that is missing in a frame, by what the kernel says beside it.
+/// The type and value of the tag that was removed from a frame, from the kernel's ancillary data.
 pub(super) fn missing_tag(status: u32, kind: u16, tag: u16) -> Option<(u16, u16)> {
     let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
         0x8100
@@ -150,12 +151,12 @@ pub(super) fn missing_tag(status: u32, kind: u16, tag: u16) -> Option<(u16, u16)
     (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((kind, tag))
 }
 
-/// Puts a tag into the room that was made for it behind the addresses, and moves what the frame's header says of places.
+/// Writes a tag into the gap after the addresses, and adjusts the offsets in the virtio-net header.
 pub(super) fn put_back(buffer: &mut [u8], kind: u16, tag: u16) {
     buffer[TAG_AT..TAG_AT + 2].copy_from_slice(&kind.to_be_bytes());
     buffer[TAG_AT + 2..TAG_AT + 4].copy_from_slice(&tag.to_be_bytes());
     let (is_train, needs_checksum) = (buffer[1] != 0, buffer[0] & NEEDS_CHECKSUM != 0);
-    // Length of all headers; where the checksum begins.
+    // Length of all headers; start of the checksum.
     for (at, is_set) in [(2, is_train), (6, needs_checksum)] {
         if is_set {
             let place =
@@ -165,7 +166,7 @@ pub(super) fn put_back(buffer: &mut [u8], kind: u16, tag: u16) {
     }
 }
 
-/// Sends a frame, virtio-net header first, out of the interface that a packet socket is bound to.
+/// Sends a frame, virtio-net header first, through the interface to which a packet socket is bound.
 pub(crate) fn write_packet(socket: RawFd, frame: &[u8]) -> io::Result<()> {
     let (header, packet) = frame.split_at(VNET_HEADER_BYTES);
     let parts = [(&header[..SOCKET_HEADER_BYTES]), packet].map(|part| libc::iovec {
@@ -181,7 +182,7 @@ pub(crate) fn write_packet(socket: RawFd, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What an interface of the calling thread's namespace is.
+/// Properties of an interface in the calling thread's namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InterfaceFacts {
     pub(crate) is_up: bool,
@@ -189,7 +190,7 @@ pub(crate) struct InterfaceFacts {
     pub(crate) mtu: u32,
 }
 
-/// Asks what an interface is.
+/// Queries an interface.
 pub(crate) fn interface_facts(name: &str) -> io::Result<InterfaceFacts> {
     let socket = some_socket()?;
     let ask = |request: libc::c_ulong| -> io::Result<libc::ifreq> {
@@ -209,17 +210,17 @@ pub(crate) fn interface_facts(name: &str) -> io::Result<InterfaceFacts> {
     }
 }
 
-/// Whether a device of the calling thread's namespace takes TCP segments that are still to be cut.
+/// Sets whether a device of the calling thread's namespace accepts TCP segments that are still to be split.
 pub(crate) fn set_segmentation_offload(device: &str, on: bool) -> io::Result<()> {
     ethtool(device, ETHTOOL_STSO, on.into()).map(drop)
 }
 
-/// Whether an interface puts received segments together in a way that cannot be undone (large receive offload).
+/// Whether an interface merges received segments irreversibly (large receive offload).
 pub(crate) fn merges_for_good(device: &str) -> io::Result<bool> {
     Ok(ethtool(device, ETHTOOL_GFLAGS, 0)? & ETH_FLAG_LRO != 0)
 }
 
-/// Switches that on or off.
+/// Enables or disables it.
 pub(crate) fn set_merging_for_good(device: &str, on: bool) -> io::Result<()> {
     let flags = ethtool(device, ETHTOOL_GFLAGS, 0)? & !ETH_FLAG_LRO;
     ethtool(
@@ -230,7 +231,7 @@ pub(crate) fn set_merging_for_good(device: &str, on: bool) -> io::Result<()> {
     .map(drop)
 }
 
-/// A command that takes or gives a word; what stands in it afterwards.
+/// An ethtool command with one value; returns the value afterwards.
 fn ethtool(device: &str, command: u32, value: u32) -> io::Result<u32> {
     // struct ethtool_value.
     let mut value = [command, value];
@@ -246,7 +247,7 @@ fn ethtool(device: &str, command: u32, value: u32) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    /// A tag stands where it was, and what the header says of places behind it moves along.
+    /// A tag is restored in its place, and later offsets in the header are adjusted.
     #[test]
     fn tags_are_put_back() {
         let mut buffer: Vec<u8> = (0..64).collect();

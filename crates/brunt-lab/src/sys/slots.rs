@@ -1,8 +1,8 @@
-//! A ring of slots that a packet socket shares with the kernel (packet(7), `TPACKET_V2`), and frames sent many at a time from
-//! where they lie. A slot is handed over as soon as its frame is in it, so that a lone frame waits for nothing.
+//! A ring of slots that a packet socket shares with the kernel (packet(7), `TPACKET_V2`), and sending many frames at a
+//! time directly from it. The kernel hands over a slot as soon as its frame is complete, so a lone frame doesn't wait.
 //!
-//! The rule: a slot is looked at between the kernel's handing it over and [`SlotRing::release`]. A frame longer than a slot
-//! waits whole in the socket's own queue, in its turn, or was cut off and says so.
+//! The rule: a slot is accessed only between the kernel's handover and [`SlotRing::release`]. A frame longer than a
+//! slot is either complete in the socket's own queue, in order, or reported as truncated.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,21 +15,21 @@ use super::interface::{SOCKET_HEADER_BYTES, TAG_AT, TAG_BYTES, missing_tag, put_
 use super::set_option;
 use crate::link::VNET_HEADER_BYTES;
 
-/// A packet of a standard Ethernet with its tags, and what the kernel puts before it.
+/// A standard Ethernet packet with its tags, and the kernel's header.
 pub(crate) const SLOT_BYTES: usize = 2048;
-/// The kernel allocates the ring in pieces of this size.
+/// The kernel allocates the ring in blocks of this size.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Kept free before each frame: the virtio-net header as we have it is two bytes longer, and a tag may be put back.
+/// Reserved before each frame: our virtio-net header is two bytes longer than the socket's, and a tag may be restored.
 const RESERVED_BYTES: libc::c_int = 16;
-/// Where the kernel may leave a frame in a slot at the earliest.
+/// Minimum offset of a frame in a slot.
 const FRAME_AT_MIN: usize = size_of::<libc::tpacket2_hdr>() + VNET_HEADER_BYTES + TAG_BYTES;
 
-/// The ring. Dropping it gives the memory back.
+/// The ring. Dropping it frees the memory.
 #[derive(Debug)]
 pub(crate) struct SlotRing {
     start: NonNull<u8>,
     slots: usize,
-    /// The slot that the kernel hands over next, and how many before it were taken and not released.
+    /// The slot that the kernel hands over next, and the number of taken, unreleased slots before it.
     next: usize,
     taken: usize,
 }
@@ -37,35 +37,35 @@ pub(crate) struct SlotRing {
 // SAFETY: the memory belongs to the ring until it is dropped, and is not tied to a thread.
 unsafe impl Send for SlotRing {}
 
-/// What the next slot has.
+/// The state of the next slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotRead {
     /// Nothing yet.
     Nothing,
     /// A frame.
     Frame(SlotFrame),
-    /// The frame is longer than a slot, and is read from the socket.
+    /// The frame is longer than a slot, and must be read from the socket.
     Long,
-    /// The frame is longer than a slot, and the socket had no room for it either: it is lost.
+    /// The frame is longer than a slot, and the socket had no room for it either, so it is lost.
     Cut,
 }
 
-/// A frame in a slot that was taken: virtio-net header of [`VNET_HEADER_BYTES`], then Ethernet with its tags.
+/// A frame in a taken slot: virtio-net header of [`VNET_HEADER_BYTES`], then Ethernet with its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotFrame {
     slot: usize,
     at: usize,
     bytes: usize,
-    /// When the kernel took it in, since 1970.
+    /// When the kernel received it, since 1970.
     pub(crate) stamp: Duration,
 }
 
 impl SlotRing {
-    /// Gives a packet socket with virtio-net headers, which is bound to no interface yet, a ring of so many bytes (a power of
-    /// two), or of fewer (a sixteenth at least) if the kernel has no memory for them.
+    /// Gives a packet socket with virtio-net headers, not yet bound to an interface, a ring of `bytes` (a power of
+    /// two), or less (at least a sixteenth) if the kernel lacks memory.
     pub(crate) fn new(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<SlotRing> {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
-        // Anything but zero: what is longer than a slot is kept for recvmsg.
+        // Any value but zero keeps frames longer than a slot for recvmsg.
         let copy_long = 1 as libc::c_int;
         for (option, value) in [
             (libc::PACKET_VERSION, version),
@@ -106,7 +106,7 @@ impl SlotRing {
             "so that slots are counted without a division"
         );
         let bytes = slots * SLOT_BYTES;
-        // SAFETY: the kernel chooses the place; nothing of ours is replaced.
+        // SAFETY: the kernel chooses the address; no existing mapping is replaced.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -129,12 +129,12 @@ impl SlotRing {
         })
     }
 
-    /// How many frames it holds.
+    /// The number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Takes the next slot if the kernel has handed it over. A tag that was taken out of its frame is back in its place.
+    /// Takes the next slot if the kernel has handed it over. A removed tag is restored in the frame.
     pub(crate) fn take(&mut self) -> SlotRead {
         if self.taken == self.slots
             || self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
@@ -145,7 +145,7 @@ impl SlotRing {
         self.next = self.wrap(slot + 1);
         self.taken += 1;
         let bytes = self.slot_mut(slot);
-        // SAFETY: a slot begins with this header, is longer than it, and was handed over, so that nobody writes into it.
+        // SAFETY: a slot begins with this header, is longer than it, and was handed over, so that it is not written to.
         let header = unsafe { bytes.as_ptr().cast::<libc::tpacket2_hdr>().read_unaligned() };
         if header.tp_status & libc::TP_STATUS_COPY != 0 {
             return SlotRead::Long;
@@ -158,14 +158,14 @@ impl SlotRing {
             at >= FRAME_AT_MIN && at + length <= SLOT_BYTES,
             "the kernel puts frames into slots"
         );
-        // The header as TAP devices have it has two more bytes, which are zero.
+        // Our header has two more bytes than the socket's, which are zero.
         let mut start = at - VNET_HEADER_BYTES;
         bytes.copy_within(at - SOCKET_HEADER_BYTES..at, start);
         bytes[start + SOCKET_HEADER_BYTES..at].fill(0);
         let mut whole = VNET_HEADER_BYTES + length;
         let missing = missing_tag(header.tp_status, header.tp_vlan_tpid, header.tp_vlan_tci);
         if let Some((kind, tag)) = missing.filter(|_| whole > TAG_AT) {
-            // Header and addresses move into the room before them.
+            // Header and addresses move into the reserved space before them.
             bytes.copy_within(start..start + TAG_AT, start - TAG_BYTES);
             start -= TAG_BYTES;
             whole += TAG_BYTES;
@@ -183,19 +183,20 @@ impl SlotRing {
     /// The bytes of a frame that was taken and not released.
     pub(crate) fn bytes(&self, frame: SlotFrame) -> &[u8] {
         self.check_taken(frame);
-        // SAFETY: the slot is ours until it is released, which takes the ring whole, and `at` and `bytes` lie within it.
+        // SAFETY: the slot is ours until it is released, which takes the
+        // ring whole, and `at` and `bytes` lie within it.
         unsafe {
             std::slice::from_raw_parts(self.slot(frame.slot).as_ptr().add(frame.at), frame.bytes)
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn bytes_mut(&mut self, frame: SlotFrame) -> &mut [u8] {
         self.check_taken(frame);
         &mut self.slot_mut(frame.slot)[frame.at..][..frame.bytes]
     }
 
-    /// Gives all slots that were taken back to the kernel.
+    /// Returns all taken slots to the kernel.
     pub(crate) fn release(&mut self) {
         let first = self.next + self.slots - self.taken;
         for slot in first..first + self.taken {
@@ -206,7 +207,7 @@ impl SlotRing {
     }
 
     fn check_taken(&self, frame: SlotFrame) {
-        // The slot before the next one is the first of those that were taken.
+        // Taken slots end just before the next one.
         let behind = self.wrap(self.next + self.slots - 1 - frame.slot);
         assert!(behind < self.taken, "its slot was released");
     }
@@ -222,7 +223,8 @@ impl SlotRing {
     }
 
     fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
-        // SAFETY: callers name a slot that the kernel has handed over, and the ring is borrowed for as long as its bytes are.
+        // SAFETY: callers name a slot that the kernel has handed over, and the
+        // ring is borrowed for as long as its bytes are.
         unsafe { std::slice::from_raw_parts_mut(self.slot(slot).as_ptr(), SLOT_BYTES) }
     }
 
@@ -231,7 +233,8 @@ impl SlotRing {
     }
 
     fn status_of(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, aligned; both sides access it as one word, and it lives as long as the ring.
+        // SAFETY: a slot begins with its status, aligned; both sides access it
+        // as one word, and it lives as long as the ring.
         unsafe { AtomicU32::from_ptr(self.slot(slot).cast().as_ptr()) }
     }
 }
@@ -243,16 +246,16 @@ impl Drop for SlotRing {
     }
 }
 
-/// Frames that are sent by one call.
+/// Maximum frames per call.
 pub(crate) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames, virtio-net header first, out of the interface that a packet socket is bound to, in their order. Those that it
-/// refused are the bits of the answer.
+/// Sends frames, virtio-net header first, in order through the interface to which a packet socket is bound. Refused
+/// frames are the set bits of the result.
 ///
 /// # Panics
 /// There are more than [`SENT_AT_ONCE_MAX`].
 pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a [u8]>) -> u64 {
-    // A thread's stack has room for these, and what is not used of them costs nothing.
+    // A thread's stack has room for these arrays, and unused parts cost nothing.
     let mut parts = [const { MaybeUninit::<[libc::iovec; 2]>::uninit() }; SENT_AT_ONCE_MAX];
     let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SENT_AT_ONCE_MAX];
     let mut count = 0;
@@ -278,11 +281,12 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
             messages[done..].as_mut_ptr().cast(),
             (count - done) as libc::c_uint,
         );
-        // SAFETY: so many messages were written, each with its parts, which point to frames that are borrowed and only read.
+        // SAFETY: this many messages were written, each with its parts, which
+        // point to frames that are borrowed and only read.
         let sent = unsafe { libc::sendmmsg(socket, rest, left, 0) };
         match usize::try_from(sent) {
             Ok(sent @ 1..) => done += sent,
-            // It is the first of them that was not taken.
+            // The first of the remaining frames was not sent.
             _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             _ => {
                 refused |= 1 << done;
@@ -293,7 +297,7 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
     refused
 }
 
-/// What went wrong with a socket since this was asked last.
+/// The error of a socket since the last call, if any.
 pub(crate) fn socket_error(socket: BorrowedFd<'_>) -> io::Result<()> {
     rustix::net::sockopt::socket_error(socket)??;
     Ok(())
@@ -307,8 +311,8 @@ mod tests {
 
     use super::*;
 
-    /// Frames leave in order with the ten bytes of a packet socket's header before each; what a socket does not take is said
-    /// of the right ones.
+    /// Frames are sent in order, each with the ten bytes of a packet socket's
+    /// header, and refused frames are reported correctly.
     #[test]
     fn many_are_sent_at_once() {
         let (kind, flags) = (

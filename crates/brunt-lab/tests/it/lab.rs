@@ -1,6 +1,6 @@
-//! Hosts and links as they stand in the kernel: real sockets over real devices.
+//! Tests of hosts and links in the kernel: real sockets over real devices.
 //!
-//! The rule: nothing here is timed but for a generous upper bound; accuracy is `brunt-bench link`'s.
+//! The rule: no timing is checked except for a generous upper bound; `brunt-bench link` measures accuracy.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,12 +12,12 @@ use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig};
 
 use crate::Test;
 
-/// Longer than anything here takes, also on a machine that is busy with other things.
+/// Longer than anything here takes, even on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What has not arrived by then does not arrive: of packets that are meant to be lost.
+/// Packets that should be lost have not arrived after this time.
 const LOST: Duration = Duration::from_millis(300);
 
-/// Whether there is what links are made of.
+/// Whether the system supports links.
 pub fn is_possible() -> bool {
     let possible = std::path::Path::new("/dev/net/tun").exists();
     if !possible {
@@ -78,8 +78,8 @@ fn of(text: &str) -> Settings {
     settings
 }
 
-/// Sockets of a lab use the congestion control that was chosen, whoever opens them, on the way straight through the
-/// kernel and over the emulation alike, and on hosts behind others; without a choice the kernel's.
+/// Sockets of a lab use the chosen congestion control, on the direct path through the kernel and through the emulator,
+/// and on hosts behind others; by default, the kernel's.
 fn congestion_control_is_chosen() {
     let used = |from: &Host, to: &Host| {
         let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
@@ -131,7 +131,7 @@ fn congestion_control_is_chosen() {
     }
 }
 
-/// Sends `bytes` of a pattern over TCP and checks every one of them at the other end.
+/// Sends `bytes` of a pattern over TCP and checks all of them at the other end.
 fn transfer(from: &Host, to: &Host, bytes: usize) {
     let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -165,8 +165,8 @@ fn transfer(from: &Host, to: &Host, bytes: usize) {
     });
 }
 
-/// TCP's bytes arrive as they were sent, whatever the link does to packets and however
-/// segments come: in trains, in jumbo frames, or alone.
+/// TCP's bytes arrive unchanged, whatever the link does to packets and however segments
+/// arrive: in trains, in jumbo frames, or alone.
 fn bytes_arrive_whole() {
     let all = "delay = '200us'\njitter = '100us'\nkeep_order = false\nloss = 0.01\ncorrupt = 0.01\n\
                duplicate = 0.01\nreorder = 0.01\nrate = '2Gb/s'";
@@ -212,7 +212,7 @@ fn bytes_arrive_whole() {
     }
 }
 
-/// Whole slices at a time: a byte at a time would make the receiver the slowest part.
+/// Compares whole slices: comparing bytes would make the receiver the slowest part.
 fn check(mut bytes: &[u8], at: usize, pattern: &[u8]) {
     let mut place = at % pattern.len();
     while !bytes.is_empty() {
@@ -226,7 +226,7 @@ fn check(mut bytes: &[u8], at: usize, pattern: &[u8]) {
     }
 }
 
-/// Sockets that talk to each other.
+/// Two connected UDP sockets.
 fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
     let [first, second] = [a, b].map(|host| {
         let socket = host.run(|| UdpSocket::bind((host.address(), 0))).unwrap();
@@ -261,8 +261,8 @@ fn delay_shows_both_ways() {
     );
 }
 
-/// Each trouble of a link is seen by probes where they arrive while it lasts, and not afterwards;
-/// one that does nothing that could be seen is an error (the canary).
+/// Each impairment of a link is observed by probes at the receiver while it lasts, and not afterwards; one without a
+/// visible effect is an error (the canary).
 fn link_faults_are_proven() {
     let (lab, _, _) = lab(
         [of("delay = '1ms'"), of("delay = '1ms'")],
@@ -324,7 +324,7 @@ fn link_faults_are_proven() {
         assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
         assert!(error.to_string().contains(seen), "{error}");
     }
-    // So short a delay that packets take longer without it.
+    // A delay shorter than what packets take anyway.
     let mut fault = lab
         .link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")])
         .unwrap();
@@ -335,7 +335,7 @@ fn link_faults_are_proven() {
             .to_string()
             .contains("cannot be distinguished")
     );
-    // Dropped without having been removed: the link is as before.
+    // Dropped without removal: the link is as before.
     let mut fault = lab
         .link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")])
         .unwrap();
@@ -344,8 +344,7 @@ fn link_faults_are_proven() {
     transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
 }
 
-/// A fault of one direction stops what goes that way and nothing that goes the other way; where the other way
-/// stops, too, it is not the fault that was asked for.
+/// A fault of one direction stops packets in that direction only; if the other direction stops, too, the fault fails.
 fn one_direction_is_cut() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -384,7 +383,7 @@ fn one_direction_is_cut() {
         error.to_string().contains("connects a and b, not c"),
         "{error}"
     );
-    // The other direction is stopped behind the lab's back.
+    // Stop the other direction without the lab's knowledge.
     let during = Settings {
         loss: 1.0,
         ..lab.settings_from("wire", "a").unwrap()
@@ -396,7 +395,7 @@ fn one_direction_is_cut() {
         .unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let probed = std::thread::scope(|scope| {
-        // Injecting sets both directions, so the stop comes while it looks.
+        // Injecting sets both directions, so the other one is stopped while it probes.
         let link = lab.link("wire").unwrap();
         scope.spawn(|| {
             let link = link;
@@ -414,7 +413,7 @@ fn one_direction_is_cut() {
     );
 }
 
-/// An open connection between two hosts: the first's end, the second's.
+/// An open connection between two hosts: the first's end, the second's end.
 fn connection(a: &Host, b: &Host) -> (TcpStream, TcpStream) {
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -440,8 +439,8 @@ fn config(name: &str, first: &str, second: &str, settings: &str) -> LinkConfig {
     }
 }
 
-/// Hosts that are parted reach all others and not each other, over several links and over one; connections between
-/// them go on when they are joined again.
+/// Separated hosts reach all others but not each other, over several links and over one; connections between them
+/// continue when they are reconnected.
 fn hosts_are_parted() {
     let mut lab = Lab::new(["a", "b", "c", "alone"], Clock::default()).unwrap();
     lab.add_link(&config("one", "a", "b", "delay = '1ms'"))
@@ -488,7 +487,7 @@ fn hosts_are_parted() {
         let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
         assert!(error.contains("there is no route"), "{error}");
     }
-    // Sets of hosts: each of the one is apart from each of the other, and those of one side are not.
+    // Groups of hosts: hosts of different groups are separated, and those of the same group are not.
     let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
     let proof = fault.inject(&clock).unwrap();
     assert!(
@@ -512,7 +511,7 @@ fn hosts_are_parted() {
             .contains(" packets stopped; from a to c: ")
     );
     assert!(arrives(&a, &c) && arrives(&b, &c));
-    // Dropped without having been removed: joined again. Apart already: it cannot show.
+    // Dropped without removal: reconnected. If already separated, a second fault cannot be proven.
     let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
     let error = lab
@@ -525,9 +524,9 @@ fn hosts_are_parted() {
     assert!(arrives(&a, &b));
 }
 
-/// A reset ends the connections it is meant for at the host that gets it, by that host's own count, while the other
-/// host sent none; other connections go on. It shows with data under way, lost packets and long trains, and where
-/// nothing is sent it is an error.
+/// A reset ends the matching connections at the receiver, by that host's own counter, while the
+/// other host sent none; other connections continue. It works with data in flight, lost packets and
+/// long trains, and is an error if nothing is sent.
 fn connections_are_reset() {
     for text in ["", "delay = '2ms'", "delay = '1ms'\nloss = 0.02"] {
         let (lab, a, b) = lab([of(text), of(text)], 1500, Carrier::Brunt);
@@ -590,7 +589,7 @@ fn connections_are_reset() {
     one_connection_is_reset();
 }
 
-/// From the other side, of one connection alone, by what its own packets say; and where nobody sends, none is.
+/// A reset from the other side, of only one connection, based on its own packets; without traffic there is none.
 fn one_connection_is_reset() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -617,13 +616,13 @@ fn one_connection_is_reset() {
         std::io::ErrorKind::ConnectionReset
     );
     fault.remove(&clock).unwrap();
-    // The canary: nobody sends.
+    // The canary: no traffic.
     let mut fault = lab.tcp_reset("a", "b", ResetPorts::Either(9)).unwrap();
     let error = fault.inject(&clock).unwrap_err();
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
 }
 
-/// A held end arrives when its time is over and not before, all data before it; the proof closes a connection itself.
+/// A held FIN arrives after its hold time and not before, with all data before it; the proof closes its own connection.
 fn connections_close_slowly() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -656,7 +655,7 @@ fn connections_close_slowly() {
             "{bytes}: {:?}, data after {data:?}",
             begin.elapsed()
         );
-        // The other side's end is not held, and the connection is over for both.
+        // The other side's FIN is not held, and the connection is closed for both.
         drop(far);
         near.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(near.read(&mut [0; 1]).unwrap(), 0);
@@ -668,7 +667,7 @@ fn connections_close_slowly() {
     );
     fault.remove(&clock).unwrap();
     assert_eq!(lab.link("wire").unwrap().report().there.unmeant(), 0);
-    // The canary: a link in whose other direction the end is held.
+    // The canary: a link that holds FINs in the other direction.
     let mut fault = lab
         .one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'"))
         .unwrap();
@@ -681,7 +680,7 @@ fn connections_close_slowly() {
     fault.remove(&clock).unwrap();
 }
 
-/// What a host counts under this name in /proc/net/snmp or netstat.
+/// A host's counter of this name in /proc/net/snmp or netstat.
 fn counted(host: &Host, file: &str, name: &str) -> u64 {
     let text = host
         .run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
@@ -695,8 +694,8 @@ fn counted(host: &Host, file: &str, name: &str) -> u64 {
         .map_or(0, |(_, value)| value.parse().unwrap())
 }
 
-/// TCP that negotiated ECN gets its share of marks with all its bytes and without a loss, and its sender hears of
-/// them; TCP without ECN gets none, and each packet that was to be marked is counted.
+/// TCP with ECN gets its share of marks, all its bytes and no loss, and its sender learns of the marks; TCP without ECN
+/// gets none, and each packet that would have been marked is counted.
 fn congestion_is_marked_for_tcp() {
     for (ecn, capable) in [("1", true), ("0", false)] {
         for carrier in [Carrier::Brunt, Carrier::BruntWireSize] {
@@ -711,7 +710,7 @@ fn congestion_is_marked_for_tcp() {
             assert_eq!((there.unmeant(), there.lost), (0, 0), "{report:?}");
             assert_eq!(there.ecn_marked > 0, capable, "{report:?}");
             assert!(there.ecn_not_capable > 0 || capable, "{report:?}");
-            // The host counts neighbours that were put together as one.
+            // The host counts merged packets as one.
             let arrived = counted(&b, "netstat", "InCEPkts");
             assert!(
                 arrived <= there.ecn_marked && (arrived > 0) == capable,
@@ -722,17 +721,17 @@ fn congestion_is_marked_for_tcp() {
     }
 }
 
-/// Of a link that has troubles already, only what a fault changes has to show, for better and for worse,
-/// and a change that nothing could be seen of is an error.
+/// On a link with impairments, only the changes of a fault have to be observed, for better and for worse; a change that
+/// cannot be observed is an error.
 fn links_in_trouble_change() {
     let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
     let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);
     let clock = Clock::default();
     for (from, to, seen) in [
-        // A corruption that 256 packets do not meet was there before.
+        // The corruption was there before; 256 packets don't meet it.
         ("'2ms'", "'12ms'", Ok("ms on the way")),
         ("loss = 0.03", "loss = 0.2", Ok("missing")),
-        // Damaged ones are missing still.
+        // Damaged packets are still missing.
         ("loss = 0.03", "loss = 0.0", Ok("there: ")),
         (
             "loss = 0.03",
@@ -772,11 +771,10 @@ fn links_in_trouble_change() {
     }
 }
 
-/// The canary: where packets silently do not meet what a link was told to do to them, no trouble is
-/// said to have been there, whatever the link itself believes.
+/// The canary: if packets silently bypass a link's impairments, no effect is claimed, whatever the link itself reports.
 fn troubles_that_do_not_happen() {
     let (lab, a, _) = lab([of(""), of("")], 1500, Carrier::Brunt);
-    // Behind the lab's back: everything goes straight, whatever its routes say.
+    // Without the lab's knowledge, packets bypass the link's thread, whatever its routes say.
     for arguments in [
         "rule add pref 1 to 10.77.0.2 lookup 100",
         "route add 10.77.0.2 dev straight0 src 10.77.0.1 table 100",
@@ -817,8 +815,8 @@ fn troubles_that_do_not_happen() {
     }
 }
 
-/// The kernel's bare wire carries, and netem, where the kernel has it, delays; where it does
-/// not, the error says what to do.
+/// The kernel's bare veth pair carries packets, and netem delays them if the
+/// kernel has it; otherwise the error has advice.
 fn the_kernels_own_wires() {
     let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Bare);
     transfer(&a, &b, 1 << 20);
@@ -843,7 +841,7 @@ fn the_kernels_own_wires() {
     }
 }
 
-/// What ours is measured beside carries trains and single packets whole, counts them, and delays.
+/// The prototype carries trains and single packets unchanged, counts them, and delays them.
 fn the_prototype_carries() {
     for wire_size in [false, true] {
         let carrier = Carrier::Prototype { wire_size };
@@ -869,8 +867,8 @@ fn the_prototype_carries() {
     }
 }
 
-/// In a chain of hosts the ends reach each other through the middle, over links with and without
-/// trouble, with the delays of all of them; a link that changes keeps what goes over it.
+/// In a chain of hosts the ends reach each other through the middle, over links with and without impairments, with the
+/// sum of all delays; a link that changes keeps its traffic.
 fn hosts_forward_for_others() {
     let mut lab = Lab::new(["a", "b", "c", "d", "alone"], Clock::default()).unwrap();
     for (name, first, second, settings) in [
@@ -926,8 +924,7 @@ fn hosts_forward_for_others() {
     assert!(sent.is_err(), "nothing leads there");
 }
 
-/// Settings change while sockets stay open: nothing arrives under full loss, all before
-/// and after.
+/// Settings change while sockets stay open: nothing arrives under full loss, everything before and after.
 fn loss_changes_under_way() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -942,7 +939,7 @@ fn loss_changes_under_way() {
         assert_eq!(second.recv(&mut buffer).is_ok(), arrives, "{text}");
     }
     assert_eq!(link.report().there.lost, 1);
-    // An open connection goes on through every change of way, both ways on their own.
+    // An open connection survives every change of path, in both directions independently.
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let mut client = a
@@ -985,7 +982,7 @@ fn loss_changes_under_way() {
     );
 }
 
-/// A flipped bit does not reach the receiver's program: its checksums drop the packet.
+/// A flipped bit doesn't reach the receiving program: checksums drop the packet.
 fn corruption_is_caught_by_checksums() {
     let (lab, a, b) = lab([of("corrupt = 1.0"), of("")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -1003,7 +1000,7 @@ fn corruption_is_caught_by_checksums() {
     assert!(second.recv(&mut buffer).is_err());
 }
 
-/// A process started on a host sees that host's devices and no others, and runs on its cores.
+/// A process started on a host sees only that host's devices, and runs on its cores.
 fn processes_run_on_hosts() {
     let (_lab, a, _) = lab(
         [
@@ -1016,7 +1013,7 @@ fn processes_run_on_hosts() {
         1500,
         Carrier::Brunt,
     );
-    // On its core, which threads that settle there share, and others do not.
+    // Threads that settle on the host share its core, and others don't.
     let error = a.keep_on(&[100_000]).unwrap_err().to_string();
     assert!(
         error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(),

@@ -1,5 +1,5 @@
-//! The integration tests of brunt-lab. The program starts itself again as helpers and in namespaces, before it has any
-//! thread, so it has a `main` instead of the usual harness. As with that, an argument names the tests to run.
+//! The integration tests of brunt-lab. The program starts itself again as helpers and in namespaces before it has any
+//! threads, so it has a `main` instead of the usual harness. As there, an argument selects the tests to run.
 
 mod lab;
 mod memory;
@@ -35,11 +35,11 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Has this process run what needs no namespaces, instead of the rest.
+/// Makes this process run only the tests that need no namespaces.
 const OUTSIDE: &str = "--outside";
 
-/// In namespaces memory may be locked within other limits, and this process will be in some: another one runs these tests. Whether
-/// they passed.
+/// Runs those tests in another process, because this one will be in namespaces, where other limits of locked memory may
+/// apply. Returns whether they passed.
 fn outside() -> bool {
     let own = std::env::current_exe().expect("this program");
     let status = Command::new(own)

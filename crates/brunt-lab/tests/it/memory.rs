@@ -11,13 +11,13 @@ use crate::Test;
 /// Below any usual limit of locked memory.
 const BYTES: u64 = 4 << 20;
 
-/// The second lowers a limit of the process: it is the last of all.
+/// The second lowers a limit of the process, so it runs last.
 pub const TESTS: [Test; 2] = [
     ("locks_and_gives_back", locks_and_gives_back),
     ("refuses_more_than_the_limit", refuses_more_than_the_limit),
 ];
 
-/// KiB of a field of this process's status.
+/// A field of this process's status, in KiB.
 fn own(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -27,13 +27,13 @@ fn own(field: &str) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse().unwrap()
 }
 
-/// Processes that this one started and that have not been waited for.
+/// Processes started by this one that have not been waited for.
 fn children() -> String {
     fs::read_to_string("/proc/thread-self/children").unwrap_or_default()
 }
 
-/// The kernel counts the memory as locked, but not as this process's, which neither grows nor locks anything; it is free
-/// again when the helper has ended, also if the fault is dropped.
+/// The kernel counts the memory as locked, but not by this process, which neither grows nor locks anything; it is freed
+/// when the helper ends, also when the fault is dropped.
 fn locks_and_gives_back() {
     let (clock, locked) = (Clock::default(), own("VmLck:"));
     let mut hog = MemoryHog::new(BYTES);
@@ -61,7 +61,7 @@ fn locks_and_gives_back() {
     assert_eq!(children(), "");
 }
 
-/// What the helper may not lock is refused with what the kernel said to it, and leaves no process.
+/// If the helper may not lock the memory, it is refused with the kernel's error, and no process is left.
 fn refuses_more_than_the_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = Rlimit {
@@ -78,7 +78,7 @@ fn refuses_more_than_the_limit() {
                 .contains("write memory = \"64KiB\" or less"),
             "{error}"
         ),
-        // Root is not held to the limit.
+        // The limit doesn't apply to root.
         Ok(proof) => assert!(proof.value.unwrap() >= BYTES as f64, "{proof:?}"),
     }
     assert_eq!(children(), "");

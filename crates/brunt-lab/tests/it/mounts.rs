@@ -1,6 +1,6 @@
-//! What is mounted on a host.
+//! Tests of mounts on a host.
 //!
-//! The rule: nothing is mounted but on hosts of the lab.
+//! The rule: nothing is mounted except on hosts of the lab.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub const TESTS: [Test; 2] = [
     ),
 ];
 
-/// What a shell on this host says.
+/// The output of a shell on this host.
 fn said(host: &Host, folder: &Path, line: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", line]).current_dir(folder);
@@ -33,8 +33,8 @@ fn said(host: &Host, folder: &Path, line: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A mount is seen by processes and threads of its host, whose working folder stays where it was; by nobody else, who may
-/// remove the folder that it lies on.
+/// A mount is visible to processes and threads of its host, whose working folder stays the same, and nowhere else;
+/// other processes can remove the folder at which it is mounted.
 fn hosts_see_their_own_mounts() {
     let lab = Lab::new(["a", "b"], Clock::default()).unwrap();
     let (a, b) = (lab.host("a").unwrap(), lab.host("b").unwrap());
@@ -64,7 +64,7 @@ fn hosts_see_their_own_mounts() {
     assert_eq!(said(b, &folder, "ls place"), "");
     let here = std::env::current_dir().unwrap();
     assert_eq!(a.run(std::env::current_dir).unwrap(), here);
-    // A folder that is nowhere: who starts there, stays there.
+    // A removed working folder is kept by processes that start in it.
     let gone = folder.join("gone");
     fs::create_dir(&gone).unwrap();
     std::env::set_current_dir(&gone).unwrap();
@@ -88,7 +88,7 @@ fn hosts_see_their_own_mounts() {
     );
 }
 
-/// Names of hosts are known on hosts only.
+/// Host names are known on hosts only.
 fn hosts_have_names_of_their_own() {
     let before = fs::read_to_string("/etc/hosts");
     let Ok(before) = before else {

@@ -1,11 +1,11 @@
 //! The functions of libgfapi that a device needs, with the types of its header (glusterfs/api/glfs.h of GlusterFS 6 and
-//! later), and an open file behind them.
+//! later), and an open file that uses them.
 //!
-//! Asynchronous functions changed their callback in GlusterFS 6: it has two more arguments. Both forms are in the library
-//! under the same names, so that they are looked up with their version.
+//! In GlusterFS 6 the callback of asynchronous functions got two more arguments. The library has both versions under
+//! the same names, so they are looked up with their symbol version.
 //!
-//! The rule: handles are used between their opening and [`GlusterFile`]'s end only, and libgfapi allows several threads to
-//! use a file at once.
+//! The rule: handles are only used while [`GlusterFile`] is open; libgfapi
+//! allows several threads to use a file at once.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
@@ -25,7 +25,7 @@ const GFAPI: LibraryFile = LibraryFile {
     needs: "GlusterFS 6",
 };
 
-/// Levels of the library's log (GF_LOG_NONE, GF_LOG_WARNING).
+/// Log levels of the library (GF_LOG_NONE, GF_LOG_WARNING).
 const LOG_NONE: c_int = 0;
 const LOG_WARNING: c_int = 5;
 
@@ -49,7 +49,7 @@ functions! {
 }
 
 functions! {
-    /// Operations that end by a callback.
+    /// Operations that complete by a callback.
     Operations, Some("GFAPI_6.0"), {
         fn glfs_pread_async(Handle, *mut c_void, usize, i64, c_int, Callback, *mut c_void) -> c_int;
         fn glfs_pwrite_async(Handle, *const c_void, c_int, i64, c_int, Callback, *mut c_void) -> c_int;
@@ -65,7 +65,7 @@ struct Gfapi {
     operations: Operations,
 }
 
-/// Loads the library, or finds it loaded.
+/// Loads the library, or returns the one loaded before.
 fn gfapi() -> Result<&'static Gfapi, LibraryError> {
     static GFAPI_LOADED: OnceLock<Gfapi> = OnceLock::new();
     once(&GFAPI_LOADED, || {
@@ -77,11 +77,11 @@ fn gfapi() -> Result<&'static Gfapi, LibraryError> {
     })
 }
 
-/// A file that is open, with its own connections to the volume.
+/// An open file, with its own connections to the volume.
 pub(super) struct GlusterFile {
     gfapi: &'static Gfapi,
     name: String,
-    /// Null until they are open.
+    /// Null until opened.
     handles: Handles,
 }
 
@@ -91,20 +91,20 @@ struct Handles {
     file: Handle,
 }
 
-// SAFETY: libgfapi locks its own; its handles belong to no thread.
+// SAFETY: libgfapi does its own locking; its handles are not tied to a thread.
 unsafe impl Send for Handles {}
 // SAFETY: the same.
 unsafe impl Sync for Handles {}
 
 impl GlusterFile {
-    /// Connects and opens. Waits for the volume: for a thread that may be left behind.
+    /// Connects and opens the file. Blocks until the volume responds, so call it on a thread that may be abandoned.
     pub fn open(config: &GlusterConfig) -> Result<GlusterFile, LibraryError> {
         let gfapi = gfapi()?;
         let handles = Handles {
             volume: null_mut(),
             file: null_mut(),
         };
-        // What is opened before something fails is closed with it.
+        // Dropping this closes what was opened before a failure.
         let mut file = GlusterFile {
             gfapi,
             name: config.name(),
@@ -118,7 +118,7 @@ impl GlusterFile {
             libc::O_RDWR
         };
         let direct = if config.cache { 0 } else { libc::O_DIRECT };
-        // SAFETY: the volume is there; the text lives through the call.
+        // SAFETY: the volume's handle is valid; the text lives through the call.
         file.handles.file =
             unsafe { (gfapi.files.glfs_open)(file.handles.volume, path.as_ptr(), access | direct) };
         let advice =
@@ -128,7 +128,7 @@ impl GlusterFile {
         Ok(file)
     }
 
-    /// A volume with its connections.
+    /// Creates a volume and connects to it.
     fn connect(&mut self, config: &GlusterConfig) -> Result<(), LibraryError> {
         let files = &self.gfapi.files;
         let volume = text(&config.volume);
@@ -148,7 +148,7 @@ impl GlusterFile {
         };
         let behind = c"*-write-behind".as_ptr();
         let strict = if config.cache { c"off" } else { c"on" };
-        // SAFETY: the volume's handle is there; all texts live through the calls.
+        // SAFETY: the volume's handle is valid; all texts live through the calls.
         let answers = unsafe {
             [
                 (files.glfs_set_volfile_server)(
@@ -158,14 +158,14 @@ impl GlusterFile {
                     config.port.into(),
                 ),
                 (files.glfs_set_logging)(at, log.as_ptr(), level),
-                // With O_DIRECT writes are not acknowledged before the bricks have them.
+                // With O_DIRECT, writes are acknowledged only once the bricks have them.
                 (files.glfs_set_xlator_option)(
                     at,
                     behind,
                     c"strict-O_DIRECT".as_ptr(),
                     strict.as_ptr(),
                 ),
-                // A write that failed behind our back is not forgotten by the flush that said so.
+                // A write that failed in the background is not forgotten after the flush that reported it.
                 (files.glfs_set_xlator_option)(
                     at,
                     behind,
@@ -177,7 +177,7 @@ impl GlusterFile {
         for answer in answers {
             self.check(answer, || "configure the client".to_string(), "")?;
         }
-        // SAFETY: the volume's handle is there and configured.
+        // SAFETY: the volume's handle is valid and configured.
         let answer = unsafe { (files.glfs_init)(at) };
         let advice = "does glusterd run there, and is the volume started? See 'gluster volume info'; log=FILE says more";
         self.check(
@@ -187,9 +187,9 @@ impl GlusterFile {
         )
     }
 
-    /// How long the file is.
+    /// The file's length.
     pub fn size_bytes(&self) -> Result<u64, LibraryError> {
-        // SAFETY: the file is open. Requests carry their offsets and do not use the file's.
+        // SAFETY: the file is open. Requests carry their offsets and do not use the file's own.
         let end = unsafe { (self.gfapi.files.glfs_lseek)(self.handles.file, 0, libc::SEEK_END) };
         self.check(
             if end < 0 { -1 } else { 0 },
@@ -199,7 +199,7 @@ impl GlusterFile {
         Ok(end as u64)
     }
 
-    /// Answers below zero are errors; which one is in errno.
+    /// Negative results are errors; errno has the code.
     fn check(
         &self,
         answer: c_int,
@@ -222,19 +222,19 @@ impl GlusterFile {
 impl Drop for GlusterFile {
     fn drop(&mut self) {
         let (handles, gfapi) = (self.handles, self.gfapi);
-        // Every slot holds the file until the library gave it back: nothing is under way. A volume that does not answer
-        // keeps the thread, not us.
+        // Every slot holds the file until the library has returned its operation, so none is in progress. If the volume
+        // doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let file = { handles }.file;
             if !file.is_null() {
-                // SAFETY: it was opened, and is closed once.
+                // SAFETY: the handle was opened, and is closed once.
                 unsafe { (gfapi.files.glfs_close)(file) };
             }
-            // `glfs_fini` gives frames that its translators lost ten seconds to come back: nobody waits for that.
+            // `glfs_fini` gives frames lost by its translators ten seconds to return, so run it in the background.
             thread::spawn(move || {
                 let volume = { handles }.volume;
                 if !volume.is_null() {
-                    // SAFETY: it was made, and goes once, after its file.
+                    // SAFETY: the handle was created, and is freed once, after its file.
                     unsafe { (gfapi.files.glfs_fini)(volume) };
                 }
             });
@@ -242,7 +242,7 @@ impl Drop for GlusterFile {
     }
 }
 
-/// The errno of this thread, negative; never 0.
+/// The negative errno of this thread; never 0.
 fn errno() -> i64 {
     match io::Error::last_os_error().raw_os_error() {
         None | Some(0) => -i64::from(libc::EIO),
@@ -250,7 +250,7 @@ fn errno() -> i64 {
     }
 }
 
-/// libgfapi calls this when an operation has ended, on a thread of its own, with errno set where it failed.
+/// libgfapi calls this when an operation has completed, on one of its own threads, with errno set if it failed.
 unsafe extern "C" fn ended(
     _: Handle,
     result: isize,
@@ -259,12 +259,12 @@ unsafe extern "C" fn ended(
     token: *mut c_void,
 ) {
     let result = if result < 0 { errno() } else { result as i64 };
-    // SAFETY: the token is what `begin` got, and libgfapi calls once.
+    // SAFETY: the token is the one passed to `begin`, and libgfapi calls once.
     unsafe { SlotToken::end(token.cast(), result) };
 }
 
-// SAFETY: libgfapi calls `ended` once for each operation that it took, when it is done with the operation's memory; it
-// never does for one that it refused.
+// SAFETY: libgfapi calls `ended` once for each operation that it accepted, when it is done with the operation's memory,
+// and never for one that it refused.
 unsafe impl Library for GlusterFile {
     unsafe fn begin(
         &self,
@@ -276,8 +276,8 @@ unsafe impl Library for GlusterFile {
     ) -> Result<(), i32> {
         let (operations, file) = (&self.gfapi.operations, self.handles.file);
         let (offset, token) = (offset as i64, token.cast_mut().cast());
-        // SAFETY: the file is open as long as `self` is there. The memory is good for `len` bytes until the operation's
-        // end: so says our caller. The library passes the token on to `ended` and does not look at it.
+        // SAFETY: the file is open as long as `self` exists. The caller guarantees that the memory is valid for `len`
+        // bytes until the operation completes. The library passes the token on to `ended` and does not access it.
         let begun = unsafe {
             match op {
                 LibraryOp::Read => (operations.glfs_pread_async)(
@@ -315,7 +315,7 @@ unsafe impl Library for GlusterFile {
         }
     }
 
-    /// Reads and writes say how many bytes they moved; the others do all or fail.
+    /// Reads and writes return the number of bytes; the others succeed completely or fail.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
         match op {
             LibraryOp::Read | LibraryOp::Write => result as u64,

@@ -1,10 +1,10 @@
-//! Files on GlusterFS volumes as devices, through libgfapi, which is loaded when a URL asks for it: without FUSE, and
-//! without the page cache.
+//! Files on GlusterFS volumes as devices, through libgfapi, which is loaded on demand: no FUSE, no page cache.
 //!
 //! - `url`: URLs and their options;
-//! - `bindings`: the functions of libgfapi, and an open file behind them.
+//! - `bindings`: the functions of libgfapi, and an open file that uses them.
 //!
-//! The one rule: a write is stable after a flush only, since neither the client's translators nor the bricks promise more.
+//! The one rule: a write is stable only after a flush, since neither the
+//! client's translators nor the bricks promise more.
 
 #[allow(unsafe_code, reason = "calls of libgfapi")]
 mod bindings;
@@ -22,7 +22,7 @@ use crate::library::patience::opened;
 use bindings::GlusterFile;
 use url::{GlusterConfig, OPTIONS};
 
-/// The line for the table of backends.
+/// The entry in the table of backends.
 pub const GLUSTER: BackendEntry = BackendEntry {
     name: "gluster",
     help: "a file on a GlusterFS volume, through libgfapi",
@@ -36,7 +36,7 @@ pub const GLUSTER: BackendEntry = BackendEntry {
     foresee: |place, options| GlusterConfig::parse(place, options).map(|_| None),
 };
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct GlusterBackend {
     info: DeviceInfo,
     file: Arc<GlusterFile>,
@@ -57,7 +57,7 @@ impl GlusterBackend {
     }
 }
 
-/// What a device on this file is.
+/// The properties of a device on this file.
 fn describe(config: &GlusterConfig, file_bytes: u64) -> Result<DeviceInfo, LibraryError> {
     let name = config.name();
     let block_bytes = config.block_bytes;

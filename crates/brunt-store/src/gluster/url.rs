@@ -1,10 +1,10 @@
-//! URLs of files on GlusterFS volumes, as QEMU writes them, and everything they configure.
+//! URLs of files on GlusterFS volumes, as in QEMU, and everything they configure.
 //!
 //! ```text
 //! gluster://host[:port]/volume/path
 //! ```
 //!
-//! The one rule: names are taken as they are, without percent-encoding.
+//! The one rule: names are used literally, without percent-encoding.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use brunt_block::table::{OpenError, UrlOptions};
 
 use crate::parts::place_and_options;
 
-/// Where a volume's description comes from: glusterd.
+/// Default port of glusterd, which serves the volume's description.
 const PORT: u16 = 24007;
 
-/// Keys and one line of help each, for the table of backends.
+/// Keys with a one-line help text each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     (
         "cache",
@@ -40,16 +40,16 @@ pub const OPTIONS: &[(&str, &str)] = &[
 /// What is wrong with the URL of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlusterUrlError {
-    /// Something else stands behind the scheme.
+    /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Neither a name nor an address with a port from 1 on.
+    /// Not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
-    /// Not both.
+    /// The volume or the path is missing.
     #[error("a volume and a path must follow the host")]
     Place,
-    /// A name with a NUL.
+    /// A name contains a NUL.
     #[error("a name contains a NUL")]
     Nul,
 }
@@ -63,40 +63,40 @@ impl From<GlusterUrlError> for OpenError {
     }
 }
 
-/// What a URL and its options say.
+/// The configuration given by a URL and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlusterConfig {
-    /// Of a glusterd that knows the volume.
+    /// Host of a glusterd that knows the volume.
     pub host: String,
-    /// Of the same.
+    /// Port of that glusterd.
     pub port: u16,
     /// The volume's name.
     pub volume: String,
-    /// Of the file, from the volume's root.
+    /// The file's path from the volume's root.
     pub path: String,
-    /// With the client's caches.
+    /// Whether to use the client's caches.
     pub cache: bool,
-    /// Where the library writes its log.
+    /// The library's log file.
     pub log: Option<String>,
-    /// For opening.
+    /// Time limit for opening.
     pub timeout: Duration,
-    /// Logical block in bytes.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
 }
 
 impl GlusterConfig {
-    /// Reads a whole URL; `None` when it has another scheme.
+    /// Parses a whole URL; `None` for other schemes.
     pub fn of_url(url: &str) -> Option<Result<GlusterConfig, OpenError>> {
         let parts = place_and_options(url.strip_prefix("gluster:")?, OPTIONS);
         Some(parts.and_then(|(place, mut options)| GlusterConfig::parse(place, &mut options)))
     }
 
-    /// Reads what stands behind `gluster:`, and the options.
+    /// Parses what follows `gluster:`, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<GlusterConfig, OpenError> {
         let rest = place.strip_prefix("//").ok_or(GlusterUrlError::NoSlashes)?;
         let (host, rest) = rest.split_once('/').ok_or(GlusterUrlError::Place)?;

@@ -1,8 +1,8 @@
 //! One thread's requests as operations of a library, for any library.
 //!
-//! Where writes are stable only after a flush, a request with `force_unit_access` is the operation and then a flush.
+//! If writes are stable only after a flush, a request with `force_unit_access` is the operation followed by a flush.
 //!
-//! The rule: every request that was taken comes back once, when the library has ended the last of its operations.
+//! The rule: every accepted request completes once, when the library has completed the last of its operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use brunt_core::Nanos;
 use super::inbox::Landed;
 use super::slots::{Library, LibraryOp, Slots};
 
-/// Requests of one device at most.
+/// Maximum requests of one device.
 const DEPTH_MAX: u32 = 4096;
 
 /// A device on an image.
 pub(crate) struct LibraryDevice<L: Library> {
     info: DeviceInfo,
     slots: Slots<L>,
-    /// What each slot is doing.
+    /// The state of each slot.
     flights: Vec<Flight>,
     free: Vec<u32>,
-    /// Requests that ended without the library.
+    /// Requests that completed without the library.
     ready: Vec<Completion>,
     landed: Vec<Landed>,
     trouble: Option<&'static str>,
@@ -38,15 +38,15 @@ pub(crate) struct LibraryDevice<L: Library> {
 struct Flight {
     request: Request,
     step: LibraryOp,
-    /// Bytes that are done.
+    /// Bytes completed.
     at: u64,
 }
 
 impl<L: Library> LibraryDevice<L> {
-    /// A device of `library` on this thread's ring.
+    /// Opens a device of `library` on this thread's ring.
     ///
     /// # Errors
-    /// A polled ring cannot be woken; or there is no descriptor left.
+    /// A polled ring cannot be woken, or no descriptor is left.
     pub fn open(
         info: &DeviceInfo,
         library: &Arc<L>,
@@ -70,7 +70,7 @@ impl<L: Library> LibraryDevice<L> {
         }))
     }
 
-    /// What a request begins with; `None` when there is nothing to do.
+    /// The first step of a request; `None` if there is nothing to do.
     fn first_step(&self, request: &Request) -> Result<Option<LibraryOp>, DeviceError> {
         in_range(&self.info, request)?;
         if request.len == 0 && request.op != Op::Flush {
@@ -85,7 +85,7 @@ impl<L: Library> LibraryDevice<L> {
         }))
     }
 
-    /// Begins a slot's step, from where it stands.
+    /// Starts a slot's step at its current offset.
     fn begin(&mut self, index: u32) -> Result<(), i32> {
         let Flight { request, step, at } = &self.flights[index as usize];
         let (offset, len) = match step {
@@ -95,7 +95,7 @@ impl<L: Library> LibraryDevice<L> {
         self.slots.begin(index, *step, offset, *at, len)
     }
 
-    /// The library ended a slot's step. The request's result if that was the last one.
+    /// Processes the end of a slot's step; returns the request's result if it was the last one.
     fn advance(&mut self, index: u32, result: i64) -> Option<Result<(), DeviceError>> {
         let flight = &mut self.flights[index as usize];
         if result < 0 {
@@ -107,7 +107,7 @@ impl<L: Library> LibraryDevice<L> {
         let left = flight.request.len - flight.at;
         let moved = L::moved(flight.step, left, result);
         if moved == 0 || moved > left {
-            // The image ends before its size does, or was cut.
+            // The image is shorter than its stated size, or was truncated.
             return Some(Err(DeviceError::Os(libc::EIO)));
         }
         flight.at += moved;
@@ -128,7 +128,7 @@ impl<L: Library> LibraryDevice<L> {
         DeviceError::Os(errno)
     }
 
-    /// Ends a slot's request.
+    /// Completes a slot's request.
     fn end(&mut self, index: u32, result: Result<(), DeviceError>) -> Completion {
         let buf = self.slots.swap_buf(index, Buf::empty());
         self.free.push(index);
@@ -200,7 +200,7 @@ impl<L: Library> Device for LibraryDevice<L> {
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.ready);
-        // First, so that what comes after the look rings again.
+        // Taken first, so that completions after this point wake the thread again.
         self.bell.take();
         let mut landed = std::mem::take(&mut self.landed);
         self.slots.take(&mut landed);
@@ -273,7 +273,8 @@ mod tests {
             Bench { fake, ring, device }
         }
 
-        /// All of these to their ends, in the order of their tags; the library ends `operations` of them.
+        /// Runs these requests to completion and returns them in the order of their tags;
+        /// the library completes `operations` operations.
         fn run(
             &mut self,
             requests: Vec<Request>,

@@ -1,6 +1,6 @@
-//! Why a device of a library cannot be opened. Made while it is opened, printed by commands.
+//! Why a device of a library cannot be opened. Created on opening, printed by commands.
 //!
-//! The rule: what the user can do about it stands in it.
+//! The rule: each error says what the user can do about it.
 
 use std::io;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use brunt_block::library::LibraryLoadError;
 use brunt_block::table::OpenError;
 use brunt_core::units::format_duration;
 
-/// Why there is no device.
+/// Why the device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// The library cannot be loaded.
     #[error(transparent)]
     Load(#[from] LibraryLoadError),
-    /// The library said no.
+    /// The library refused.
     #[error("{name}: cannot {doing}: {error}{}", then(.advice))]
     Refused {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The attempted operation.
         doing: String,
-        /// Its errno.
+        /// The library's error.
         error: io::Error,
         /// What may help.
         advice: &'static str,
     },
-    /// The library has not answered.
+    /// The library did not respond.
     #[error("{name}: no answer for {}{}", format_duration(*.time), then(.advice))]
     Silent {
         /// The device.
         name: String,
-        /// How long it was waited for.
+        /// The time limit.
         time: Duration,
         /// What may help.
         advice: &'static str,
     },
-    /// It opens, and is of no use.
+    /// The device can be opened but not used.
     #[error("{0}: {1}")]
     Unusable(String, String),
 }

@@ -1,13 +1,14 @@
-//! Where a library's threads put what they completed, until the device's thread takes it.
+//! Where a library's threads put completed operations, until the device's thread takes them.
 //!
-//! The rule: the first of a batch wakes the device, the others find it woken: a system call a batch, not one each.
+//! The rule: only the first completion of a batch wakes the device: one system
+//! call per batch instead of one per operation.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use brunt_block::Waker;
 
-/// What became of an operation: whose slot, and bytes or a negative errno.
+/// A completed operation: its slot, and a number of bytes or a negative errno.
 pub(super) type Landed = (u32, i64);
 
 #[derive(Debug)]
@@ -20,12 +21,12 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 struct Mail {
     landed: Vec<Landed>,
-    /// The device was woken and has not looked yet.
+    /// Whether the device was woken and has not looked yet.
     rung: bool,
 }
 
 impl Inbox {
-    /// Room for as many as there are slots: it never grows.
+    /// Has room for all slots, so it never grows.
     pub fn new(slots: usize, waker: Waker) -> Inbox {
         let mail = Mail {
             landed: Vec::with_capacity(slots),
@@ -38,7 +39,7 @@ impl Inbox {
         }
     }
 
-    /// From the library's thread.
+    /// Called on the library's threads.
     pub fn post(&self, slot: u32, result: i64) {
         let mut mail = self.lock();
         assert!(
@@ -54,14 +55,14 @@ impl Inbox {
         }
     }
 
-    /// On the device's thread: all that came, appended.
+    /// Called on the device's thread: appends all completions.
     pub fn take(&self, into: &mut Vec<Landed>) {
         let mut mail = self.lock();
         into.append(&mut mail.landed);
         mail.rung = false;
     }
 
-    /// Sleeps until something is there. Whether it is.
+    /// Sleeps until there is a completion or `until`; returns whether there is one.
     pub fn wait(&self, until: Instant) -> bool {
         let mut mail = self.lock();
         while mail.landed.is_empty() {

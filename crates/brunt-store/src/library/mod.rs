@@ -1,12 +1,12 @@
-//! Devices through a store's own client library, which is loaded when a URL asks for it: what they have in common.
+//! Devices that use a store's own client library, which is loaded on demand: their common parts.
 //!
 //! - [`brunt_block::library`]: finds the library and its functions;
-//! - [`inbox`]: where its threads put what they completed, and how the device's thread is woken;
+//! - [`inbox`]: where its threads put completed operations, and how the device's thread is woken;
 //! - [`slots`]: requests that the library has, with their buffers;
-//! - [`device`]: requests of any load as operations of the library;
-//! - [`patience`]: calls of the library that block, with a limit.
+//! - [`device`]: translates requests to operations of the library;
+//! - [`patience`]: blocking calls of the library, with a time limit.
 //!
-//! The one rule: a buffer belongs to the library from `begin` until it said that the operation ended.
+//! The one rule: a buffer belongs to the library from `begin` until the operation has completed.
 
 pub(crate) mod device;
 mod error;

@@ -1,7 +1,7 @@
-//! Runs a library's blocking calls with a limit. Used while a device is opened and closed.
+//! Runs a library's blocking calls with a time limit. Used when a device is opened and closed.
 //!
-//! The rule: what blocks has a thread of its own, which is left behind when the time is over. It inherits the network
-//! and mount namespaces of the thread that asked, and so do the threads that the library starts on it.
+//! The rule: a blocking call runs on a separate thread, which is abandoned when the time is up. It inherits the network
+//! and mount namespaces of the calling thread, and so do the threads that the library starts from it.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::LibraryError;
 
-/// How long a store may take to let go of what is closed; a thread is left behind after that.
+/// How long closing may take; after that the thread is abandoned.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 
-/// What opening came to, or that the library has not answered in `time`, with what may help.
+/// Runs `open`, or fails with `advice` if the library doesn't respond within `time`.
 ///
 /// # Errors
 /// Those of `open`, and [`LibraryError::Silent`].
@@ -25,7 +25,7 @@ pub(crate) fn opened<T: Send + 'static>(
     within(time, open).unwrap_or(Err(LibraryError::Silent { name, time, advice }))
 }
 
-/// What `work` came to; `None` when it took longer than `time`. What it makes later is dropped.
+/// The result of `work`; `None` if it took longer than `time`. A later result is dropped.
 pub(crate) fn within<T: Send + 'static>(
     time: Duration,
     work: impl FnOnce() -> T + Send + 'static,

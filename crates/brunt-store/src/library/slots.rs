@@ -1,7 +1,7 @@
 //! Requests that a library has, with the buffers that it reads and writes meanwhile. Used by `device`.
 //!
-//! The rule: a slot's buffer cannot be reached from when the library got it until it said that the operation ended. A
-//! device that goes away waits for that, and leaks what the library never gave back.
+//! The rule: a slot's buffer is inaccessible from the start of its operation until the library has completed it. A
+//! device that is dropped waits for that, and leaks what the library never returned.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,32 +10,33 @@ use brunt_block::{Buf, Waker};
 
 use super::inbox::{Inbox, Landed};
 
-/// How long a device that goes away waits for what the library still has.
+/// How long a dropped device waits for the library's outstanding operations.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a library can do to an image.
+/// An operation on an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LibraryOp {
     Read,
     Write,
-    /// What was completed before is stable afterwards.
+    /// Makes all previously completed writes stable.
     Flush,
-    /// Reads as zeros afterwards, and takes no room.
+    /// The range reads as zeros afterwards, and its space is freed.
     Discard,
-    /// Reads as zeros afterwards, and keeps its room.
+    /// The range reads as zeros afterwards, and its space stays allocated.
     Zero,
 }
 
-/// An image that a library has open. Its threads complete what threads of ours begin.
+/// An image that a library has open. The library's threads complete operations that Brunt's threads start.
 ///
 /// # Safety
-/// When `begin` answers `Ok`, [`SlotToken::end`] is called exactly once, from any thread, and the library touches the memory
-/// until then only. When it answers an error, neither happens.
+/// If `begin` returns `Ok`, [`SlotToken::end`] is called exactly once, from any thread, and the library accesses the
+/// memory only until then. If it returns an error, neither happens.
 pub(crate) unsafe trait Library: Send + Sync + 'static {
-    /// Begins an operation; an errno if it cannot.
+    /// Starts an operation; returns an errno if it cannot.
     ///
     /// # Safety
-    /// `memory` is good for `len` bytes, if the operation reads or writes any, and `token` is good, until it ended.
+    /// `memory` is valid for `len` bytes, if the operation reads or writes any, and `token`
+    /// is valid, until the operation has completed.
     unsafe fn begin(
         &self,
         op: LibraryOp,
@@ -45,16 +46,16 @@ pub(crate) unsafe trait Library: Send + Sync + 'static {
         token: *const SlotToken,
     ) -> Result<(), i32>;
 
-    /// How many of `len` bytes an operation did that ended without an error.
+    /// How many of `len` bytes a successful operation processed.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64;
 
-    /// What an errno means for this library's requests, where that is more than its own words say.
+    /// Explains an errno of this library's requests, if that says more than its usual text.
     fn trouble(_errno: i32) -> Option<&'static str> {
         None
     }
 }
 
-/// What a library gets to know of an operation: whose it is.
+/// Identifies an operation to the library: its slot.
 #[derive(Debug)]
 pub(crate) struct SlotToken {
     inbox: Arc<Inbox>,
@@ -62,13 +63,13 @@ pub(crate) struct SlotToken {
 }
 
 impl SlotToken {
-    /// The operation ended, with a number of bytes or a negative errno.
+    /// Completes the operation, with a number of bytes or a negative errno.
     ///
     /// # Safety
-    /// `token` is what [`Library::begin`] got for this operation, for which this was not called before.
+    /// `token` is the one that [`Library::begin`] got for this operation, for which this was not called before.
     pub unsafe fn end(token: *const SlotToken, result: i64) {
         let (inbox, slot) = {
-            // SAFETY: its slots keep it until they have what is posted below.
+            // SAFETY: its slots keep it until they have received what is posted below.
             let token = unsafe { &*token };
             (Arc::clone(&token.inbox), token.slot)
         };
@@ -81,10 +82,10 @@ impl SlotToken {
 pub(super) struct Slots<L: Library> {
     library: Arc<L>,
     slots: Vec<Slot>,
-    /// One for each slot. Never grows: the library has pointers to them.
+    /// One per slot. Never grows: the library has pointers to them.
     tokens: Vec<SlotToken>,
     inbox: Arc<Inbox>,
-    /// Slots that the library has.
+    /// Number of slots that the library has.
     flying: u32,
     patience: Duration,
 }
@@ -95,7 +96,7 @@ struct Slot {
 }
 
 impl<L: Library> Slots<L> {
-    /// `count` empty slots; `waker` is called when something ended.
+    /// Creates `count` empty slots; `waker` is called on completions.
     pub fn new(library: Arc<L>, count: u32, waker: Waker) -> Slots<L> {
         let inbox = Arc::new(Inbox::new(count as usize, waker));
         Slots {
@@ -118,14 +119,14 @@ impl<L: Library> Slots<L> {
         }
     }
 
-    /// Gives a slot that the library does not have a buffer, in exchange for the one that it had.
+    /// Gives a buffer to a slot that the library doesn't have, in exchange for its previous one.
     pub fn swap_buf(&mut self, slot: u32, buf: Buf) -> Buf {
         let slot = &mut self.slots[slot as usize];
         assert!(!slot.flying, "the library has this slot");
         std::mem::replace(&mut slot.buf, buf)
     }
 
-    /// Begins an operation at `offset`, with the `len` bytes of the slot's buffer that begin at `at` if it moves any.
+    /// Starts an operation at `offset`, with the `len` bytes of the slot's buffer from `at` on if it transfers any.
     ///
     /// # Errors
     /// The library's errno; the slot is free again.
@@ -146,15 +147,15 @@ impl<L: Library> Slots<L> {
             LibraryOp::Flush | LibraryOp::Discard | LibraryOp::Zero => std::ptr::null_mut(),
         };
         let token = &raw const self.tokens[index as usize];
-        // SAFETY: the memory is `len` bytes of the slot's buffer, which nobody reaches while `flying`; tokens stay where
-        // they are. Both go only when the inbox had the operation's end, or are leaked.
+        // SAFETY: the memory is `len` bytes of the slot's buffer, which is not accessed while `flying`; tokens do not
+        // move. Both are freed only when the inbox has received the operation's end, or are leaked.
         unsafe { self.library.begin(op, offset, memory, len, token)? };
         slot.flying = true;
         self.flying += 1;
         Ok(())
     }
 
-    /// Appends what ended; those slots are free.
+    /// Appends completed operations, whose slots are free now.
     pub fn take(&mut self, landed: &mut Vec<Landed>) {
         let known = landed.len();
         self.inbox.take(landed);
@@ -177,8 +178,8 @@ impl<L: Library> Drop for Slots<L> {
             self.take(&mut landed);
         }
         if self.flying > 0 {
-            // A store that does not answer: memory that the library may still write to is not freed, and the image
-            // is not closed.
+            // The store doesn't respond: memory that the library may still write
+            // to is not freed, and the image is not closed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.tokens));
             std::mem::forget(Arc::clone(&self.library));
@@ -188,16 +189,16 @@ impl<L: Library> Drop for Slots<L> {
 
 #[cfg(test)]
 pub(super) mod fake {
-    //! A library of memory whose operations end on another thread, when they are let go.
+    //! A library on memory, whose operations complete on another thread when a test lets them.
 
     use std::sync::{Condvar, Mutex};
 
     use super::*;
 
-    /// What was begun: op, offset, memory, length, token.
+    /// A started operation: op, offset, memory, length, token.
     struct Begun(LibraryOp, u64, *mut u8, u64, *const SlotToken);
 
-    // SAFETY: the pointers are good until the operation's end, on any thread.
+    // SAFETY: the pointers are valid until the operation's end, on any thread.
     unsafe impl Send for Begun {}
 
     #[derive(Default)]
@@ -205,11 +206,11 @@ pub(super) mod fake {
         begun: Mutex<Vec<Begun>>,
         changed: Condvar,
         pub medium: Mutex<Vec<u8>>,
-        /// Each operation that ended, in order.
+        /// Each completed operation, in order.
         pub ended: Mutex<Vec<LibraryOp>>,
-        /// The errno that `begin` answers, if any.
+        /// The errno that `begin` returns, if any.
         pub refuses: Mutex<Option<i32>>,
-        /// Reads and writes move so many bytes at most, if any.
+        /// Maximum bytes that reads and writes transfer, if any.
         pub at_most: Mutex<Option<u64>>,
     }
 
@@ -221,7 +222,8 @@ pub(super) mod fake {
             })
         }
 
-        /// Ends the next `count` operations, the last begun first, once they are there; with an errno if it is not 0.
+        /// Completes the next `count` operations once they were started, the
+        /// last one first; with an errno if it is not 0.
         pub fn end(&self, count: usize, errno: i32) {
             for _ in 0..count {
                 let mut begun = self.begun.lock().unwrap();
@@ -238,7 +240,7 @@ pub(super) mod fake {
                 let mut medium = self.medium.lock().unwrap();
                 let place = &mut medium[offset as usize..][..len as usize];
                 if errno == 0 {
-                    // SAFETY: `begin`'s caller says that the memory is good until the end.
+                    // SAFETY: `begin`'s caller guarantees that the memory is valid until the end.
                     unsafe {
                         match op {
                             LibraryOp::Read => memory.copy_from(place.as_ptr(), len as usize),
@@ -255,13 +257,13 @@ pub(super) mod fake {
                 } else {
                     -i64::from(errno)
                 };
-                // SAFETY: the token came with this operation, which was taken off the list.
+                // SAFETY: the token came with this operation, which was removed from the list.
                 unsafe { SlotToken::end(token, result) };
             }
         }
     }
 
-    // SAFETY: what was begun is ended once, by whoever takes it off the list.
+    // SAFETY: a started operation is ended once, by the code that removes it from the list.
     unsafe impl Library for Fake {
         unsafe fn begin(
             &self,
@@ -338,7 +340,7 @@ mod tests {
             2,
             "the image is not closed under the operation"
         );
-        // Writes to a buffer and calls back a device that are gone: under a sanitizer this would show.
+        // Writes to a buffer and calls back a device that are gone: a sanitizer would detect it.
         fake.end(1, 0);
     }
 

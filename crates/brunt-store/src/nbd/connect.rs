@@ -1,9 +1,9 @@
-//! Makes a connection to an NBD server: connects, negotiates, begins TLS. Blocking, with a deadline for the whole;
-//! called when a device is opened, and on a thread of its own when a lost connection is to come back. Also asks what
-//! needs no device: the list of exports, and which blocks are allocated.
+//! Connects to an NBD server: connects, negotiates, starts TLS. Blocking, with one deadline for all of it; called when
+//! a device is opened, and on a separate thread to restore a lost connection. Also answers queries that need no device:
+//! the list of exports, and which blocks are allocated.
 //!
-//! The one rule: what comes out is in the transmission phase with nothing unread in its socket. What the network may
-//! have lost is attempted again and counted; what the server said is not.
+//! The one rule: the resulting connection is in the transmission phase with nothing unread in its socket. Network
+//! losses are retried and counted; refusals by the server are not.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -23,25 +23,25 @@ use super::export::NbdExport;
 use super::haggling::{NbdHaggling, NbdStep, NbdWishes};
 use super::url::{NbdAddress, NbdConfig};
 
-/// The answer to one question about one extent, in either width, or an error with its words.
+/// The reply to a query about one extent, in either width, or an error with its text.
 const STATUS_BYTES_MAX: u32 = 8 << 10;
 
 /// A connection in the transmission phase.
 #[derive(Debug)]
 pub struct NbdConnection {
-    /// Of the connection.
+    /// The connection's socket.
     pub socket: Socket,
-    /// What encrypts it.
+    /// The encryption, if any.
     pub tls: Option<Box<ClientConnection>>,
-    /// What was agreed on.
+    /// The negotiated export.
     pub export: NbdExport,
-    /// Attempts that failed before it.
+    /// Number of failed attempts before it.
     pub retries: u32,
-    /// Why the last of them failed.
+    /// Why the last of those failed.
     pub trouble: Option<String>,
 }
 
-/// Makes a connection, in as many attempts as fit into the configuration's timeout.
+/// Connects, in as many attempts as fit into the configured timeout.
 ///
 /// # Errors
 /// See [`NbdConnectError`].
@@ -58,7 +58,7 @@ pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
     })
 }
 
-/// The same in one attempt, for those who have their own rule for the next one.
+/// The same in a single attempt, for callers with their own retry rule.
 ///
 /// # Errors
 /// See [`NbdConnectError`].
@@ -79,7 +79,7 @@ pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection
     })
 }
 
-/// Names and descriptions of a server's exports.
+/// The names and descriptions of a server's exports.
 ///
 /// # Errors
 /// See [`NbdConnectError`].
@@ -95,7 +95,7 @@ pub fn list(config: &NbdConfig) -> Result<Vec<(String, String)>, NbdConnectError
     Ok(listed.value)
 }
 
-/// Attempts of what the network may lose.
+/// Retries what the network may lose.
 fn over_the_network<T>(
     limit: Duration,
     once: impl FnMut(Duration) -> Result<T, NbdConnectError>,
@@ -118,7 +118,7 @@ fn over_the_network<T>(
     )
 }
 
-/// A connection and the handshake's last step.
+/// Connects, and returns the last step of the handshake.
 fn negotiate(
     config: &NbdConfig,
     headers: NbdHeaders,
@@ -133,7 +133,7 @@ fn negotiate(
         list,
     });
     loop {
-        // Bounded by the longest reply that the handshake takes.
+        // Bounded by the longest reply in the handshake.
         let mut bytes = vec![0; haggling.wants()];
         if let Err(error) = wire.read(&mut bytes, "the handshake") {
             return Err(match error {
@@ -209,10 +209,10 @@ impl Wire {
         let failed = |error| NbdConnectError::Tls(self.address.clone(), error);
         let mut tls = begun.map_err(failed)?;
         while tls.is_handshaking() || tls.wants_write() {
-            // Anew for each piece: who trickles bytes does not get more time for it.
+            // Updated for each piece, so that a server that trickles bytes doesn't get more time.
             let _ = self.socket.set_timeouts(Some(left(self.deadline)));
             match one_step(&mut tls, &self.socket) {
-                // A ring of this thread had something to do: the step is made again.
+                // Other work of this thread's ring interrupted the call: repeat the step.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.io_error("the TLS handshake", error)),
                 Ok(()) => {}
@@ -222,12 +222,12 @@ impl Wire {
         Ok(())
     }
 
-    /// rustls wraps its own errors in those of I/O.
+    /// rustls wraps its own errors in I/O errors.
     fn io_error(&self, during: &'static str, error: io::Error) -> NbdConnectError {
         let address = self.address.clone();
         match error.downcast::<rustls::Error>() {
             Ok(error) => NbdConnectError::Tls(address, error),
-            // "Resource temporarily unavailable" is how the kernel says that a socket's time is over.
+            // The kernel reports a socket's timeout as "Resource temporarily unavailable".
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => NbdConnectError::Io(
                 address,
                 during,
@@ -253,7 +253,7 @@ impl Wire {
     fn read(&mut self, bytes: &mut [u8], during: &'static str) -> Result<(), NbdConnectError> {
         let mut at = 0;
         while at < bytes.len() {
-            // Anew for each piece: a server that trickles bytes does not get more time for it.
+            // Updated for each piece, so that a server that trickles bytes doesn't get more time.
             let _ = self.socket.set_timeouts(Some(left(self.deadline)));
             let mut socket = &self.socket;
             let read = match &mut self.tls {
@@ -288,14 +288,14 @@ fn one_step(tls: &mut ClientConnection, mut socket: &Socket) -> io::Result<()> {
     match tls.process_new_packets() {
         Ok(_) => Ok(()),
         Err(error) => {
-            // Why, for the other side; it may have gone.
+            // Sends the alert; the peer may be gone.
             let _ = tls.write_tls(&mut socket);
             Err(io::Error::new(io::ErrorKind::InvalidData, error))
         }
     }
 }
 
-/// Asks one server which blocks are allocated, over a connection that does nothing else.
+/// Queries a server for allocated blocks, over a separate connection.
 #[derive(Debug)]
 pub struct NbdStatusAsker {
     wire: Wire,
@@ -308,7 +308,7 @@ impl NbdStatusAsker {
     /// Connects.
     ///
     /// # Errors
-    /// See [`NbdConnectError`]; or the export has no block status.
+    /// See [`NbdConnectError`]; also if the export has no block status.
     pub fn connect(config: &NbdConfig) -> Result<NbdStatusAsker, NbdConnectError> {
         let (wire, step) = negotiate(
             config,
@@ -333,11 +333,11 @@ impl NbdStatusAsker {
         })
     }
 
-    /// The state of the blocks from `offset` on, in the bits of `base:allocation`, and for how many of `len` bytes it
-    /// holds.
+    /// The state of the blocks from `offset` on, in the bits of
+    /// `base:allocation`, and for how many of `len` bytes it holds.
     ///
     /// # Errors
-    /// The connection broke, the server refused, or it answered nonsense: the asker is of no more use.
+    /// The connection broke, the server refused, or its reply was invalid; the asker cannot be used any more.
     pub fn ask(&mut self, offset: u64, len: u32) -> Result<(u32, u64), NbdConnectError> {
         self.wire.deadline = Instant::now() + self.timeout;
         self.cookie += 1;
@@ -389,11 +389,11 @@ impl NbdStatusAsker {
         }
     }
 
-    /// The header of the next chunk of the answer.
+    /// Reads the header of the next chunk of the reply.
     fn header(&mut self) -> Result<(bool, NbdChunk), NbdConnectError> {
         let mut bytes = [0; HEADER_BYTES_MAX];
         let mut have = 0;
-        // Every style's header is longer than its magic.
+        // Every kind of header is longer than its magic.
         let mut need = 4;
         loop {
             self.wire.read(&mut bytes[have..need], "block status")?;

@@ -1,6 +1,6 @@
-//! Why there is no connection to an NBD server. Made by `connect`, printed by commands and in a device's health.
+//! Why connecting to an NBD server failed. Created by `connect`, printed by commands and in a device's health.
 //!
-//! The rule: what the network may have lost is told from what the server said.
+//! The rule: possible network losses are distinguished from the server's refusals.
 
 use std::io;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use brunt_block::table::OpenError;
 use super::haggling::NbdRefusal;
 use super::url::NbdAddress;
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdConnectError {
     /// The host's name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(NbdAddress, io::Error),
-    /// Nobody listens there, or nothing gets there.
+    /// The port is closed or unreachable.
     #[error("{0}: cannot connect: {1}")]
     Connect(NbdAddress, io::Error),
-    /// The connection broke, or nothing came in time.
+    /// The connection broke, or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(NbdAddress, &'static str, io::Error),
-    /// An old server hung up instead of saying no.
+    /// An old server closed the connection instead of refusing.
     #[error("{0}: the server closed the connection, as old ones do that do not have export '{1}'")]
     HungUp(NbdAddress, String),
     /// The handshake failed.
     #[error("{0}: {1}")]
     Refused(NbdAddress, NbdRefusal),
-    /// TLS failed: a certificate, a version, or bytes that are no TLS.
+    /// TLS failed: a certificate, a version, or bytes that are not TLS.
     #[error("{0}: TLS: {1}")]
     Tls(NbdAddress, rustls::Error),
-    /// The export is not what we can use.
+    /// The export is not usable.
     #[error("{0}: {1}")]
     Export(String, String),
-    /// The server broke the protocol outside the handshake.
+    /// The server violated the protocol outside the handshake.
     #[error("{0}: the server breaks the protocol: {1}")]
     Violation(NbdAddress, &'static str),
-    /// Attempts did not help.
+    /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
     GaveUp {
-        /// How many there were.
+        /// Number of attempts.
         attempts: u32,
-        /// How long all took.
+        /// Total time of all attempts.
         time: Duration,
         /// Why the last one failed.
         last: Box<NbdConnectError>,
@@ -56,14 +56,14 @@ impl ReconnectError for NbdConnectError {
             NbdConnectError::Refused(_, refusal) => refusal.is_transient(),
             NbdConnectError::Tls(..) | NbdConnectError::Export(..) => false,
             NbdConnectError::GaveUp { last, .. } => last.is_transient(),
-            // A server that is starting has its exports a little later than its port.
+            // A starting server opens its port slightly before it has its exports.
             _ => true,
         }
     }
 }
 
 impl NbdConnectError {
-    /// Whether the network may be to blame, so that another attempt at once may do better.
+    /// Whether the network may be the cause, so that an immediate retry may succeed.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             NbdConnectError::Connect(_, error) => {

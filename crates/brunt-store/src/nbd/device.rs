@@ -1,9 +1,9 @@
 //! An export as a backend, and one thread's connections to it as a device.
 //!
-//! Several connections are used only with a server that says CAN_MULTI_CONN, whether they are those of one thread or
-//! of several: without it, what one connection wrote and flushed need not be what another reads.
+//! Several connections, whether of one thread or several, are used only if the server announces CAN_MULTI_CONN:
+//! otherwise a write that one connection flushed need not be visible to another.
 //!
-//! The one rule: what the server did not offer is said in the device's notes, never made up silently.
+//! The one rule: features that the server doesn't offer are listed in the device's notes, never emulated silently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use super::link::NbdLink;
 use super::session::DEPTH_MAX;
 use super::url::{NbdConfig, OPTIONS};
 
-/// The lines for the table of backends.
+/// The entries in the table of backends.
 pub const NBD: BackendEntry = BackendEntry {
     name: "nbd",
     help: "an export of an NBD server, without a kernel driver",
@@ -36,7 +36,7 @@ pub const NBD: BackendEntry = BackendEntry {
     foresee: |place, options| NbdConfig::parse("nbd", place, options).map(|_| None),
 };
 
-/// With TLS.
+/// NBD with TLS.
 pub const NBDS: BackendEntry = BackendEntry {
     name: "nbds",
     help: "an export of an NBD server over TLS 1.3; options as for nbd",
@@ -46,7 +46,7 @@ pub const NBDS: BackendEntry = BackendEntry {
     ..NBD
 };
 
-/// On a Unix socket.
+/// NBD on a Unix socket.
 pub const NBD_UNIX: BackendEntry = BackendEntry {
     name: "nbd+unix",
     help: "an export of an NBD server on a Unix socket; options as for nbd",
@@ -56,7 +56,7 @@ pub const NBD_UNIX: BackendEntry = BackendEntry {
     ..NBD
 };
 
-/// On a Unix socket, with TLS.
+/// NBD on a Unix socket, with TLS.
 pub const NBDS_UNIX: BackendEntry = BackendEntry {
     name: "nbds+unix",
     help: "an export of an NBD server on a Unix socket over TLS 1.3; options as for nbd",
@@ -72,33 +72,33 @@ fn open_entry(scheme: &'static str, place: &str, options: &mut UrlOptions) -> Op
     )?)?))
 }
 
-/// How much is asked about at once.
+/// Length of one block status query.
 const STATUS_BYTES: u64 = 1 << 30;
 
-/// An export that was connected to once, so that it is known what it is.
+/// An export to which a connection was made, so its properties are known.
 #[derive(Debug)]
 pub struct NbdBackend {
     config: NbdConfig,
     info: DeviceInfo,
     export: NbdExport,
-    /// The connection that found that out, for the first device.
+    /// That connection, for the first device.
     spare: Mutex<Option<NbdConnection>>,
-    /// Connections that devices have.
+    /// Number of connections that devices have.
     in_use: Arc<AtomicU32>,
     status: Mutex<StatusAsker>,
 }
 
-/// The connection that block status is asked over.
+/// The connection for block status queries.
 #[derive(Debug)]
 enum StatusAsker {
     NotYet,
     There(Box<NbdStatusAsker>),
-    /// The export has none, or it was refused.
+    /// The export has no block status, or the query was refused.
     Never,
 }
 
 impl NbdBackend {
-    /// Connects and looks.
+    /// Connects and reads the export's properties.
     ///
     /// # Errors
     /// See [`NbdConnectError`].
@@ -120,7 +120,7 @@ impl NbdBackend {
         if connection.tls.is_some() {
             info.facts.push("TLS 1.3".to_string());
         }
-        // With other headers for block status, only asking tells whether the server has it.
+        // If block status uses other headers, only a query shows whether the server supports it.
         let status =
             match config.status_headers == config.headers && export.allocation_context.is_none() {
                 true => StatusAsker::Never,
@@ -137,7 +137,7 @@ impl NbdBackend {
     }
 }
 
-/// What a device on this export is.
+/// The properties of a device on this export.
 fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdConnectError> {
     let name = config.name();
     let minimum = export.block_bytes_min().max(512);
@@ -225,7 +225,7 @@ impl Backend for NbdBackend {
         }
         let count = self.config.connections;
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
-        // Given back when the device goes, or when this fails.
+        // Released when the device is dropped, or when this fails.
         let taken = InUse {
             all: Arc::clone(&self.in_use),
             count,
@@ -283,7 +283,7 @@ impl Backend for NbdBackend {
         let len = self.info.size_bytes.checked_sub(offset)?.min(STATUS_BYTES);
         match asker.ask(offset, len as u32) {
             Ok((flags, len)) => {
-                // A hole whose content is not known to be zeros may hold anything.
+                // A hole that isn't known to read as zeros may contain anything.
                 let state = match flags & allocation::HOLE != 0 && flags & allocation::ZERO != 0 {
                     true => Allocation::Deallocated,
                     false => Allocation::Mapped,
@@ -298,7 +298,7 @@ impl Backend for NbdBackend {
     }
 }
 
-/// Connections that a device has.
+/// The connections of a device.
 #[derive(Debug)]
 struct InUse {
     all: Arc<AtomicU32>,

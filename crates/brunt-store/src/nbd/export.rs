@@ -1,32 +1,32 @@
-//! An export as it was agreed on in a handshake. Made by `haggling`, used by everything after it.
+//! An export as negotiated in a handshake. Created by `haggling`, used by everything after it.
 //!
-//! The one rule: a feature is used only where [`NbdExport::has`] its flag.
+//! The one rule: a feature is used only if [`NbdExport::has`] its flag.
 
 use brunt_wire::nbd::{NbdBlockSizes, NbdHeaders, PAYLOAD_BYTES_DEFAULT, export_flag};
 
-/// What a server told of an export, and how it is talked to.
+/// An export's properties, as announced by the server, and the negotiated protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdExport {
-    /// In bytes; not always whole blocks.
+    /// Size in bytes; not always whole blocks.
     pub size_bytes: u64,
-    /// See [`export_flag`].
+    /// Flags; see [`export_flag`].
     pub flags: u16,
-    /// Block sizes, where the server told them.
+    /// Block sizes, if announced.
     pub sizes: Option<NbdBlockSizes>,
     /// Headers of requests and replies.
     pub headers: NbdHeaders,
-    /// The number of `base:allocation`, where block status can be asked for.
+    /// The id of `base:allocation`, if block status can be queried.
     pub allocation_context: Option<u32>,
-    /// Its proper name, where it has another than it was asked by.
+    /// The canonical name, if different from the requested one.
     pub name: Option<String>,
-    /// In words.
+    /// The description.
     pub description: Option<String>,
-    /// The server is of the oldstyle: nothing was chosen.
+    /// Whether the server uses the oldstyle handshake, without options.
     pub oldstyle: bool,
 }
 
 impl NbdExport {
-    /// Nothing is known yet.
+    /// An export of which nothing is known yet.
     pub(super) fn unknown() -> NbdExport {
         NbdExport {
             size_bytes: 0,
@@ -45,21 +45,21 @@ impl NbdExport {
         self.flags & flag != 0
     }
 
-    /// The longest read or write in bytes: whole blocks of `block_bytes`.
+    /// The maximum read or write in bytes, rounded down to whole blocks of `block_bytes`.
     pub fn payload_max(&self, block_bytes: u32) -> u32 {
-        // Beyond the default nobody has to take it for an honest request.
+        // Servers may reject requests beyond the default as invalid.
         let told = self
             .sizes
             .map_or(PAYLOAD_BYTES_DEFAULT, |sizes| sizes.payload_max);
         told.min(PAYLOAD_BYTES_DEFAULT) / block_bytes * block_bytes
     }
 
-    /// The smallest unit that the server takes, in bytes.
+    /// The smallest request size that the server accepts, in bytes.
     pub fn block_bytes_min(&self) -> u32 {
         self.sizes.map_or(1, |sizes| sizes.minimum)
     }
 
-    /// What was agreed, in words.
+    /// Describes what was negotiated.
     pub fn words(&self) -> String {
         let headers = match (self.oldstyle, self.headers) {
             (true, _) => "oldstyle handshake, simple replies",

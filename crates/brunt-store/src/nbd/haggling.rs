@@ -1,11 +1,10 @@
-//! A client's side of the handshake, from the greeting to an export or a list of them. Driven by `connect`: it reads
-//! as many bytes as [`NbdHaggling::wants`], hands them over, and does what the step says.
+//! The client's side of the handshake, from the greeting to an export or a list of exports. Driven by `connect`: it
+//! reads [`NbdHaggling::wants`] bytes, passes them in, and executes the resulting step.
 //!
-//! What is asked for: TLS if wanted, the best headers, block status, then GO; EXPORT_NAME where the server knows no
-//! GO. Servers of the oldstyle are taken as they are.
+//! It requests TLS if wanted, the best headers, block status, then GO; EXPORT_NAME if the server doesn't support GO.
+//! Oldstyle servers are accepted as they are.
 //!
-//! The one rule: nothing that was said before TLS is kept, and no more bytes are read before it than its
-//! acknowledgement has.
+//! The one rule: nothing from before TLS is kept, and before TLS no bytes are read beyond its acknowledgement.
 
 use brunt_wire::nbd::negotiation::{
     self, GREETING_BYTES, NbdGreeting, NbdInfo, NbdOptionReply, OLDSTYLE_BYTES, OPTION_REPLY_BYTES,
@@ -16,69 +15,69 @@ use brunt_wire::{Malformed, ParseError};
 
 use super::export::NbdExport;
 
-/// Data of one reply: two strings and their lengths.
+/// Maximum data of one reply: two strings and their lengths.
 const REPLY_BYTES_MAX: u32 = 2 * STRING_BYTES_MAX as u32 + 8;
-/// Replies to one option, the exports of a list apart.
+/// Maximum replies to one option, not counting the exports of a list.
 const REPLIES_MAX: u32 = 64;
-/// Exports of a list.
+/// Maximum exports in a list.
 const EXPORTS_MAX: u32 = 100_000;
-/// What is compared before the kind of greeting is known: both magics.
+/// Bytes compared before the kind of greeting is known: both magics.
 const MAGICS_BYTES: usize = 16;
 
-/// What a client wants.
+/// What the client wants.
 #[derive(Clone, Debug)]
 pub struct NbdWishes {
-    /// The export's name; empty: the default.
+    /// The export's name; empty for the default.
     pub export: String,
-    /// The best headers to ask for.
+    /// The best headers to request.
     pub headers: NbdHeaders,
-    /// TLS, or nothing.
+    /// Whether TLS is required.
     pub tls: bool,
-    /// A list of exports instead of one of them.
+    /// Whether to list the exports instead of choosing one.
     pub list: bool,
 }
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NbdStep {
-    /// Read on.
+    /// Continue reading.
     More,
-    /// Send this, then read on.
+    /// Send this, then continue reading.
     Send(Vec<u8>),
-    /// Begin TLS, then say so with [`NbdHaggling::on_tls`].
+    /// Start TLS, then call [`NbdHaggling::on_tls`].
     StartTls,
-    /// Transmission.
+    /// The transmission phase starts.
     Done(Box<NbdExport>),
-    /// Names and descriptions. Send this, which is a goodbye, and close.
+    /// Names and descriptions. Send the bytes, which are a goodbye, and close.
     Listed(Vec<(String, String)>, Vec<u8>),
 }
 
-/// Why there is no export.
+/// Why the handshake failed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NbdRefusal {
-    /// Not NBD, or not as its document says.
+    /// Not NBD, or not as specified.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
     /// A reply to another option, a reply without an end, and so on.
     #[error("the server breaks the protocol: {0}")]
     Unexpected(&'static str),
-    /// It says no.
+    /// The server refused.
     #[error("the server refuses {option} with {} ({kind:#x}){}", reply::name(*.kind), quoted(.text))]
     Refused {
-        /// What was asked.
+        /// The request.
         option: &'static str,
         /// See [`reply`].
         kind: u32,
-        /// In its own words; often none.
+        /// The server's text; often empty.
         text: String,
     },
-    /// The server wants TLS.
+    /// The server requires TLS.
     #[error("the server requires TLS; write nbds:// instead of nbd://")]
     TlsRequired,
-    /// The server has none.
+    /// The server has no TLS.
     #[error("the server does not offer TLS{}; only nbd:// reaches it, unencrypted", quoted(.0))]
     NoTls(String),
-    /// Its protocol is from before options.
+    /// The server's protocol predates options.
     #[error("the server's protocol is too old for {0}")]
     TooOld(&'static str),
 }
@@ -92,7 +91,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl NbdRefusal {
-    /// Whether it may be otherwise in a while: a server that is starting or going away.
+    /// Whether a later attempt may succeed: the server is starting or shutting down.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -111,18 +110,18 @@ enum HagglingState {
     /// Waiting for the header of a reply to an option.
     Reply,
     Data(NbdOptionReply),
-    /// The answer to EXPORT_NAME, with its zeros or without.
+    /// The reply to EXPORT_NAME, with or without its zeros.
     ExportAnswer(usize),
     Tls,
     Over,
 }
 
-/// The handshake. See the module.
+/// The handshake; see the module.
 #[derive(Debug)]
 pub struct NbdHaggling {
     wishes: NbdWishes,
     state: HagglingState,
-    /// The first bytes, until they are a greeting.
+    /// The first bytes, until they are a complete greeting.
     greeting: Vec<u8>,
     asked: u32,
     replies: u32,
@@ -133,7 +132,7 @@ pub struct NbdHaggling {
 }
 
 impl NbdHaggling {
-    /// Before the first byte.
+    /// The state before the first byte.
     pub fn new(wishes: NbdWishes) -> NbdHaggling {
         NbdHaggling {
             wishes,
@@ -148,7 +147,7 @@ impl NbdHaggling {
         }
     }
 
-    /// How many bytes the next [`NbdHaggling::on_bytes`] takes. May be none.
+    /// How many bytes the next [`NbdHaggling::on_bytes`] takes. May be 0.
     pub fn wants(&self) -> usize {
         match self.state {
             HagglingState::Magics => MAGICS_BYTES,
@@ -165,18 +164,18 @@ impl NbdHaggling {
         }
     }
 
-    /// Whether the server can say no only by hanging up.
+    /// Whether the server can only refuse by closing the connection.
     pub fn is_silent(&self) -> bool {
         matches!(self.state, HagglingState::ExportAnswer(_))
     }
 
-    /// Takes exactly as many bytes as were wanted.
+    /// Takes exactly as many bytes as wanted.
     ///
     /// # Errors
-    /// The server does not do it, or breaks the protocol.
+    /// The server refuses, or violates the protocol.
     ///
     /// # Panics
-    /// When the number of bytes is another, or all is over.
+    /// If the number of bytes differs, or the handshake is over.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<NbdStep, NbdRefusal> {
         assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
         match self.state {
@@ -228,10 +227,10 @@ impl NbdHaggling {
         }
     }
 
-    /// TLS is there: what to send next.
+    /// TLS is established; returns what to send next.
     ///
     /// # Panics
-    /// When it was not asked for.
+    /// If TLS was not requested.
     pub fn on_tls(&mut self) -> Vec<u8> {
         assert_eq!(
             self.state,
@@ -373,7 +372,7 @@ impl NbdHaggling {
         }
     }
 
-    /// What an error means: a step back where there is one.
+    /// Handles an error reply: falls back if possible.
     fn on_error(&mut self, header: NbdOptionReply, data: &[u8]) -> Result<NbdStep, NbdRefusal> {
         let text: String = String::from_utf8_lossy(&data[..data.len().min(STRING_BYTES_MAX)])
             .chars()
@@ -399,7 +398,7 @@ impl NbdHaggling {
                 self.export.allocation_context = None;
                 Ok(NbdStep::Send(self.ask_go()))
             }
-            // Extended headers come with a promise to know GO.
+            // A server with extended headers must support GO.
             (option::GO, reply::ERR_UNSUP) if self.export.headers != NbdHeaders::Extended => {
                 (self.export.sizes, self.export.name) = (None, None);
                 Ok(NbdStep::Send(self.ask_export_name()))
@@ -420,7 +419,7 @@ impl NbdHaggling {
     }
 }
 
-/// All bytes that were wanted are there: what is cut short now is wrong.
+/// All wanted bytes are there, so truncated data is malformed.
 fn malformed(error: ParseError) -> NbdRefusal {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),

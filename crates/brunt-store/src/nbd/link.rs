@@ -1,7 +1,7 @@
-//! One connection on the ring, with the session that outlives it and the way back to it. Driven by the device.
+//! One connection on the ring, with its session, which outlives it, and reconnection. Driven by the device.
 //!
-//! The one rule: it holds no rules of the protocol. Bytes go from the channel to the session's parser and from the
-//! session's commands to the channel; when either gives up, all buffers come back and the session waits.
+//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser and from the session's
+//! commands to the channel; when either fails, all buffers come back and the session waits.
 
 use std::io;
 use std::time::Duration;
@@ -22,28 +22,28 @@ use super::session::{
 use super::url::NbdConfig;
 use crate::channel::Channel;
 
-/// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers, twice, and it stays in
-/// the second-level cache.
+/// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with
+/// headers, and it fits into the second-level cache.
 const RX_BYTES: usize = 256 << 10;
 
-/// A connection and its session. See the module.
+/// A connection and its session; see the module.
 pub(super) struct NbdLink {
     pub session: NbdSession,
     channel: Option<Channel>,
     receiving: Receiving,
     /// For each task: where its data is while the channel has it.
     lent: Vec<Option<Lent>>,
-    /// Answered tasks whose data is still on its way out.
+    /// Completed tasks whose data is still being sent.
     stuck: Vec<u16>,
-    /// Requests that came when all was over, or that no server would take.
+    /// Requests that arrived after the link gave up, or that no server would accept.
     pub refused: Vec<Completion>,
     pub comeback: Comeback<NbdConnection, NbdConnectError>,
     ring: Ring,
     config: NbdConfig,
     block_bytes: u32,
-    /// What the export was when it was opened.
+    /// The export's properties when it was opened.
     first: NbdExport,
-    /// Attempts to connect that failed when it was opened.
+    /// Number of failed attempts to connect on opening.
     pub connect_retries: u64,
     /// Why the first attempts to connect failed, if any did.
     pub connect_trouble: Option<String>,
@@ -57,7 +57,7 @@ enum Receiving {
 }
 
 impl NbdLink {
-    /// A link on a connection that was made.
+    /// A link on an established connection.
     ///
     /// # Errors
     /// Its socket cannot be set up.
@@ -99,7 +99,7 @@ impl NbdLink {
         Ok(link)
     }
 
-    /// Takes a request that the device has checked.
+    /// Accepts a request that the device has checked.
     pub fn submit(&mut self, request: Request, now: Nanos) {
         if self.comeback.is_dead() {
             return self.refuse(request, DeviceError::Gone);
@@ -129,7 +129,7 @@ impl NbdLink {
         self.comeback.deadline().min(self.session.deadline())
     }
 
-    /// Everything that is ready goes out.
+    /// Sends everything that is ready.
     #[inline]
     pub fn send(&mut self) {
         let Some(channel) = &mut self.channel else {
@@ -188,7 +188,7 @@ impl NbdLink {
         self.send();
     }
 
-    /// Parses what was received.
+    /// Parses the received bytes.
     fn receive(&mut self, now: Nanos) -> Result<(), NbdViolation> {
         let NbdLink {
             session,
@@ -245,7 +245,7 @@ impl NbdLink {
         Ok(())
     }
 
-    /// Retires what was answered and has its data back.
+    /// Retires completed tasks whose data is back.
     fn complete(&mut self, done: &mut Vec<Completion>) {
         for _ in 0..self.stuck.len() {
             let task = self.stuck.remove(0);
@@ -262,7 +262,7 @@ impl NbdLink {
             && let Some(channel) = &mut self.channel
             && !channel.give_back(lent, self.session.data(task))
         {
-            // Answered before it was sent whole; the channel has it a little longer.
+            // Answered before it was sent completely; the channel still has its data.
             return self.stuck.push(task);
         }
         let retired = self.session.retire(task);
@@ -275,7 +275,7 @@ impl NbdLink {
 
     // ---- loss and return
 
-    /// Takes all data back from the connection and starts over.
+    /// Takes all data back from the connection and starts reconnecting.
     fn lose(&mut self, why: String, now: Nanos) {
         if let Some(mut channel) = self.channel.take() {
             if let (Some(buf), Receiving::Payload(_, range)) = (channel.abort(), self.receiving) {
@@ -308,7 +308,7 @@ impl Returning for NbdLink {
         self.config.name()
     }
 
-    /// What makes an export another one than was opened: writing there would be a mistake.
+    /// Describes a change that makes the export a different one, to which writing would be a mistake.
     fn changed(&self, connection: &NbdConnection) -> Option<String> {
         let (old, new) = (&self.first, &connection.export);
         let new_size = new.size_bytes;
@@ -336,7 +336,7 @@ impl Returning for NbdLink {
         if let Some(socket) = channel.stream().socket().as_tcp() {
             self.config.sockets.apply(socket)?;
         }
-        // The first receive, so that an end is heard before the first command.
+        // Receiving starts first, so that a disconnect is noticed before the first command.
         channel.flush();
         channel.arm();
         self.channel = Some(channel);
@@ -359,7 +359,7 @@ impl Returning for NbdLink {
 }
 
 impl Drop for NbdLink {
-    /// Says goodbye where that can be done without waiting: the server frees the connection at once.
+    /// Sends a goodbye if that needs no waiting, so that the server frees the connection at once.
     fn drop(&mut self) {
         if self.session.outstanding() > 0 {
             return;

@@ -1,15 +1,17 @@
-//! NBD, both ends: a client of NBD servers (nbdkit, QEMU, nbd-server and others) as a device on the ring, and a server.
+//! NBD, both sides: a client of NBD servers (nbdkit, QEMU, nbd-server and
+//! others) as a device on the ring, and a server.
 //!
-//! - [`url`]: URLs as the protocol's document on them says, and their options;
+//! - [`url`]: URLs as specified for the protocol, and their options;
 //! - [`haggling`]: the handshake, without I/O;
-//! - [`connect`]: makes a connection, blocking, with a deadline; asks for lists and block status;
+//! - [`connect`]: connects, blocking, with a deadline; queries export lists and block status;
 //! - [`session`]: requests and replies of one connection, without I/O;
-//! - [`device`]: the backend; `link`, one connection on the ring and its way back;
-//! - `tls`, how a client encrypts; `pem`, files with certificates;
-//! - [`said`]: a server's errors in a device's;
-//! - [`server`]: the other end.
+//! - [`device`]: the backend; `link`, one connection on the ring and its reconnection;
+//! - `tls`, the client's encryption; `pem`, certificate files;
+//! - [`said`]: maps a server's errors to a device's;
+//! - [`server`]: the server.
 //!
-//! The one rule: what a server sends is held against what was asked; a reply that does not fit ends the connection.
+//! The one rule: everything that a server sends is checked against the request; a
+//! reply that doesn't match ends the connection.
 
 pub mod connect;
 mod connect_error;

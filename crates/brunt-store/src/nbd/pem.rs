@@ -1,6 +1,6 @@
-//! The files of a folder with certificates, as nbdkit, QEMU and libnbd lay it out: `ca-cert.pem`, and for each side
-//! `client-cert.pem` with `client-key.pem`, `server-cert.pem` with `server-key.pem`. Read when a URL is read or a server
-//! starts. The one rule: an error names the file.
+//! Certificate files in a folder laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, and for each side
+//! `client-cert.pem` with `client-key.pem`, `server-cert.pem` with `server-key.pem`. Read when a URL is parsed or a
+//! server starts. The one rule: an error names the file.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The authorities of a file.
+/// Reads the certificate authorities in a file.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, OpenError> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates(path)?);
@@ -20,7 +20,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, OpenError> {
     }
 }
 
-/// A chain, the certificate of its owner first.
+/// Reads a certificate chain, starting with the owner's certificate.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     match read {
@@ -29,12 +29,12 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// What belongs to a certificate and is shown to nobody.
+/// Reads a certificate's private key.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenError> {
     PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| wrong(path, "has no private key"))
 }
 
-/// What is wrong with a file that can be read: `it …`.
+/// The error for a readable file with wrong contents: `it …`.
 pub(super) fn wrong(path: &Path, what: &str) -> OpenError {
     let source = io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"));
     OpenError::Os {
@@ -52,8 +52,7 @@ fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     })
 }
 
-/// Inside the source of an error: the file that cannot be read belongs to a certificate, so nothing is to be made in its
-/// place.
+/// The source of an error that concerns a certificate's file, so that no advice suggests creating it.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct CertificateFileError(io::Error);

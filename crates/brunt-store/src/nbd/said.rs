@@ -1,7 +1,7 @@
-//! A server's errors in a [`DeviceError`]: a kind that tells what helps, and the protocol's number for people.
+//! Maps a server's errors to a [`DeviceError`]: a kind that indicates a remedy, and the protocol's number for users.
 //!
-//! The rule: an error that the protocol's document does not list counts as NBD_EINVAL, as that document says, and
-//! keeps its number.
+//! The rule: an error that the protocol's specification doesn't list counts as
+//! NBD_EINVAL, as the specification demands, and keeps its number.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::nbd::errno;
 
-/// The words of NBD: the number of an error.
+/// NBD's error text: the number of an error.
 pub static NBD_WORDS: Language = Language {
     name: "NBD",
     write,
     cause: |bytes| *bytes,
 };
 
-/// What a server answered, as a device's error.
+/// Maps a server's error to a device's error.
 pub fn refused(error: u32) -> DeviceError {
     let mut bytes = [0; WORDS_BYTES];
     bytes[..4].copy_from_slice(&error.to_be_bytes());
@@ -38,7 +38,7 @@ pub fn refused(error: u32) -> DeviceError {
     }
 }
 
-/// The number that a server had answered with, of an error that came from one.
+/// The number of the server's error, if the error came from one.
 pub fn said(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {

@@ -1,9 +1,9 @@
-//! TLS for connections to NBD servers: which certificates are shown and which believed. Used when a URL is read and
-//! when a connection is made.
+//! TLS for connections to NBD servers: the client's certificate, and which server certificates are trusted. Used when a
+//! URL is parsed and when a connection is made.
 //!
-//! The folder of `tls-certificates` is laid out as nbdkit, QEMU and libnbd have it: `ca-cert.pem`, and
-//! `client-cert.pem` with `client-key.pem` where the server asks for them. Without a folder the system's authorities
-//! are believed. The one rule: only `tls-verify-peer=0` takes a certificate that nobody vouches for.
+//! The folder of `tls-certificates` is laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, and `client-cert.pem`
+//! with `client-key.pem` for servers that require them. Without a folder, the system's authorities are trusted. The one
+//! rule: only `tls-verify-peer=0` accepts an untrusted certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use rustls::{
 use super::pem::{authorities, certificates, private_key, wrong};
 use super::url::{NbdAddress, NbdUrlError, bad};
 
-/// Where Debian, Fedora and SUSE keep what their system believes.
+/// The system's trusted authorities on Debian, Fedora and SUSE.
 const SYSTEM_BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -34,10 +34,10 @@ pub struct NbdTls {
 }
 
 impl NbdTls {
-    /// Takes the options of TLS out of a URL's.
+    /// Removes the TLS options from a URL's options.
     ///
     /// # Errors
-    /// A file is not there or not what it should be; options of TLS without TLS.
+    /// A file is missing or invalid, or there are TLS options without TLS.
     pub(super) fn take(
         wanted: bool,
         address: &NbdAddress,
@@ -75,7 +75,7 @@ impl NbdTls {
         }))
     }
 
-    /// A connection that begins.
+    /// Starts the TLS side of a connection.
     ///
     /// # Errors
     /// The library's.
@@ -131,7 +131,7 @@ fn roots(folder: Option<&Path>) -> Result<RootCertStore, OpenError> {
     authorities(&path)
 }
 
-/// Believes every certificate; signatures are checked all the same.
+/// Accepts every certificate, but still verifies signatures.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: Arc<CryptoProvider>,

@@ -1,12 +1,12 @@
-//! NBD URLs as the protocol's document writes them (doc/uri.md), and everything they configure.
+//! NBD URLs as specified by the protocol (doc/uri.md), and everything they configure.
 //!
 //! ```text
 //! nbd://host[:port]/export          nbds://host[:port]/export
 //! nbd+unix:///export?socket=PATH    nbds+unix:///export?socket=PATH
 //! ```
 //!
-//! The export's name and the socket's path may have percent-encoded bytes. The one rule: `nbds` never goes on without
-//! TLS, and `nbd` never pretends to have it.
+//! The export's name and the socket's path may be percent-encoded. The one rule: `nbds` never continues without TLS,
+//! and `nbd` never claims to have it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use brunt_wire::nbd::{BLOCK_BYTES_MAX, NbdHeaders, PORT, STRING_BYTES_MAX};
 use super::tls::NbdTls;
 use crate::parts::{percent_decode, percent_encode, place_and_options};
 
-/// What URLs begin with.
+/// The supported schemes.
 const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
-/// Connections of one device at most.
+/// Maximum connections of one device.
 const CONNECTIONS_MAX: u64 = 16;
 
-/// Keys and one line of help each, for the table of backends.
+/// Keys with a one-line help text each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     (
         "socket",
@@ -90,12 +90,12 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NbdAddress {
     /// Host and port.
     Tcp(String, u16),
-    /// A socket's path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -112,31 +112,31 @@ impl std::fmt::Display for NbdAddress {
 /// What is wrong with an NBD URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdUrlError {
-    /// Something else stands behind the scheme.
+    /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Neither a name nor an address with a port from 1 on.
+    /// Not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
     /// `user@`.
     #[error("a user name has no use here")]
     User,
-    /// A Unix URL with a host.
+    /// A Unix socket URL with a host.
     #[error("a Unix socket has no host")]
     UnixHost,
-    /// A Unix URL without its path.
+    /// A Unix socket URL without a socket path.
     #[error("socket=PATH is missing")]
     NoSocket,
-    /// A TCP URL with a path.
+    /// A TCP URL with a socket path.
     #[error("socket=PATH is for nbd+unix and nbds+unix")]
     Socket,
-    /// A percent sign without two digits, or what is no UTF-8 or has a NUL.
+    /// A percent sign without two digits, invalid UTF-8, or a NUL.
     #[error("a percent-encoded byte is wrong, or the name is not UTF-8")]
     Encoding,
-    /// An export's name of more than 4096 bytes.
+    /// An export name of more than 4096 bytes.
     #[error("the export's name is longer than 4096 bytes")]
     Export,
-    /// TLS options of a URL without TLS.
+    /// TLS options in a URL without TLS.
     #[error("options of TLS are for nbds and nbds+unix")]
     Tls,
 }
@@ -150,37 +150,38 @@ impl From<NbdUrlError> for OpenError {
     }
 }
 
-/// What a URL and its options say.
+/// The configuration given by a URL and its options.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
     /// `nbd`, `nbds`, `nbd+unix` or `nbds+unix`.
     pub scheme: &'static str,
-    /// Where the server is.
+    /// The server's address.
     pub address: NbdAddress,
-    /// The export; empty: the default one.
+    /// The export's name; empty for the default.
     pub export: String,
-    /// What TLS needs, where there is any.
+    /// The TLS configuration, if used.
     pub tls: Option<NbdTls>,
-    /// Of each thread's device.
+    /// Connections of each thread's device.
     pub connections: u32,
-    /// Several connections whatever the server says.
+    /// Whether to use several connections whatever the server announces.
     pub multi_conn_forced: bool,
-    /// For one try of a command, and for a handshake.
+    /// Time limit for one attempt of a command, and for a handshake.
     pub timeout: Duration,
-    /// How long a lost connection is tried to get back.
+    /// How long to try to reconnect after a loss.
     pub reconnect: Duration,
-    /// How often a command is sent at most.
+    /// Maximum attempts per command.
     pub tries: u32,
-    /// Logical block in bytes, where the URL says it.
+    /// Logical block size in bytes, if set in the URL.
     pub block_bytes: Option<u32>,
-    /// The best headers to ask for where data is read and written. With simple ones a server reads what it is asked for;
-    /// with the others it may look for holes first (docs/stores.md), and some send each reply in more pieces.
+    /// The best headers to request for reading and writing data. With simple ones a server
+    /// just reads what is requested; with the others it may look for holes first
+    /// (docs/stores.md), and some send each reply in more pieces.
     pub headers: NbdHeaders,
-    /// The best headers to ask for where block status is asked for: there is no block status with simple ones.
+    /// The best headers to request for block status, which simple headers lack.
     pub status_headers: NbdHeaders,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// Of every connection.
+    /// Socket options of every connection.
     pub sockets: SocketOptions,
 }
 
@@ -200,7 +201,7 @@ impl NbdConfig {
         }
     }
 
-    /// Reads a whole URL; `None` when it has another scheme.
+    /// Parses a whole URL; `None` for other schemes.
     pub fn of_url(url: &str) -> Option<Result<NbdConfig, OpenError>> {
         let (scheme, rest) = url.split_once(':')?;
         let scheme = SCHEMES.iter().find(|known| **known == scheme)?;
@@ -211,10 +212,10 @@ impl NbdConfig {
         Some(NbdConfig::parse(scheme, place, &mut options))
     }
 
-    /// Reads what stands behind the scheme and the colon, and the options.
+    /// Parses what follows the scheme and the colon, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub fn parse(
         scheme: &'static str,
         place: &str,
@@ -307,7 +308,7 @@ mod tests {
         NbdConfig::of_url(url).expect("a scheme of NBD")
     }
 
-    /// The table of doc/uri.md, and what a name is made of again.
+    /// The table of doc/uri.md, and names round-trip.
     #[test]
     fn urls() {
         let check = |url: &str, address: &str, export: &str, name: &str| {
@@ -367,7 +368,7 @@ mod tests {
         );
     }
 
-    /// Options arrive.
+    /// Options are applied.
     #[test]
     fn options() {
         let config =
@@ -399,7 +400,7 @@ mod tests {
         assert!(tls.tls.is_some());
     }
 
-    /// What is wrong is named.
+    /// Mistakes are named.
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {

@@ -1,8 +1,7 @@
 //! The functions of librados and librbd that a device needs, with the types of their headers (rados/librados.h and
-//! rbd/librbd.h of Ceph 16), and an open image behind them.
+//! rbd/librbd.h of Ceph 16), and an open image that uses them.
 //!
-//! The rule: handles are used between their opening and [`RbdImage`]'s end only, and librbd allows several threads to use
-//! an image at once.
+//! The rule: handles are only used while [`RbdImage`] is open; librbd allows several threads to use an image at once.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -26,14 +25,14 @@ const RBD: LibraryFile = LibraryFile {
     needs: "Ceph 16",
 };
 
-/// Zeros that keep their room (RBD_WRITE_ZEROES_FLAG_THICK_PROVISION).
+/// Zeros that stay allocated (RBD_WRITE_ZEROES_FLAG_THICK_PROVISION).
 const THICK_PROVISION: c_int = 1;
 
 type Handle = *mut c_void;
 type Callback = unsafe extern "C" fn(Handle, *mut c_void);
 
 functions! {
-    /// librados: a connection to a cluster, and a pool of it.
+    /// librados: a connection to a cluster, and one of its pools.
     Rados, None, {
         fn rados_create2(*mut Handle, *const c_char, *const c_char, u64) -> c_int;
         fn rados_conf_read_file(Handle, *const c_char) -> c_int;
@@ -89,17 +88,17 @@ struct Setting {
     source: c_int,
 }
 
-/// Both libraries' functions.
+/// The functions of both libraries.
 struct Ceph {
     rados: Rados,
     rbd: Rbd,
 }
 
-/// Loads the libraries, or finds them loaded.
+/// Loads the libraries, or returns those loaded before.
 fn ceph() -> Result<&'static Ceph, LibraryError> {
     static CEPH: OnceLock<Ceph> = OnceLock::new();
     once(&CEPH, || {
-        // librbd first: who has neither is told of the package that brings the other one, too.
+        // librbd first: if both are missing, the error names the package that brings both.
         let (rbd, rados) = (Loaded::open(RBD)?, Loaded::open(RADOS)?);
         Ok(Ceph {
             rados: Rados::find(&rados)?,
@@ -108,11 +107,11 @@ fn ceph() -> Result<&'static Ceph, LibraryError> {
     })
 }
 
-/// An image that is open, with its own connection to the cluster.
+/// An open image, with its own connection to the cluster.
 pub(super) struct RbdImage {
     ceph: &'static Ceph,
     name: String,
-    /// Null until they are open.
+    /// Null until opened.
     handles: Handles,
 }
 
@@ -123,23 +122,23 @@ struct Handles {
     image: Handle,
 }
 
-// SAFETY: librados and librbd lock their own; their handles belong to no thread.
+// SAFETY: librados and librbd do their own locking; their handles are not tied to a thread.
 unsafe impl Send for Handles {}
 // SAFETY: the same.
 unsafe impl Sync for Handles {}
 
-/// What an image says of itself.
+/// Properties of an image.
 pub(super) struct About {
     pub size_bytes: u64,
     pub object_bytes: u64,
     pub features: u64,
-    /// The library's.
+    /// The library's version.
     pub version: String,
     settings: Vec<(String, String)>,
 }
 
 impl About {
-    /// The value of a setting as it is in effect, whoever set it.
+    /// The effective value of a setting, wherever it was set.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings
             .iter()
@@ -149,7 +148,7 @@ impl About {
 }
 
 impl RbdImage {
-    /// Connects and opens. Waits for the cluster: for a thread that may be left behind.
+    /// Connects and opens the image. Blocks until the cluster responds, so call it on a thread that may be abandoned.
     pub fn open(config: &RbdConfig) -> Result<RbdImage, LibraryError> {
         let ceph = ceph()?;
         let handles = Handles {
@@ -157,7 +156,7 @@ impl RbdImage {
             pool: null_mut(),
             image: null_mut(),
         };
-        // What is opened before something fails is closed with it.
+        // Dropping this closes what was opened before a failure.
         let mut image = RbdImage {
             ceph,
             name: config.name(),
@@ -198,7 +197,7 @@ impl RbdImage {
         Ok(image)
     }
 
-    /// A connection to the cluster.
+    /// Connects to the cluster.
     fn connect(&mut self, config: &RbdConfig) -> Result<(), LibraryError> {
         let rados = &self.ceph.rados;
         let (cluster, user) = (
@@ -234,7 +233,7 @@ impl RbdImage {
             ("client_mount_timeout", &*seconds),
             ("rados_mon_op_timeout", &*seconds),
             ("rbd_cache", if config.cache { "true" } else { "false" }),
-            // Otherwise parts of objects are left as they are, and unmapped blocks do not read as zeros.
+            // Otherwise partial discards of objects are skipped, and unmapped blocks don't read as zeros.
             ("rbd_skip_partial_discard", "false"),
         ] {
             let (name, value) = (text(key), text(value));
@@ -250,7 +249,7 @@ impl RbdImage {
         self.check(answer, || "connect to the cluster".to_string(), advice)
     }
 
-    /// What it is.
+    /// Queries the image's properties.
     pub fn about(&self) -> Result<About, LibraryError> {
         let (rbd, image) = (&self.ceph.rbd, self.handles.image);
         let mut stat = ImageStat {
@@ -263,7 +262,7 @@ impl RbdImage {
             parent_name: [0; 96],
         };
         let (mut features, mut major, mut minor, mut extra) = (0, 0, 0, 0);
-        // SAFETY: the image is open; the places live through the calls, and `rbd_stat` is told how long its one is.
+        // SAFETY: the image is open; the places live through the calls, and `rbd_stat` gets the size of its place.
         let answers = unsafe {
             (rbd.rbd_version)(&mut major, &mut minor, &mut extra);
             [
@@ -283,7 +282,7 @@ impl RbdImage {
         })
     }
 
-    /// The settings of librbd as they are for this image.
+    /// The effective librbd settings for this image.
     fn settings(&self) -> Result<Vec<(String, String)>, LibraryError> {
         const NONE: Setting = Setting {
             name: null_mut(),
@@ -303,7 +302,7 @@ impl RbdImage {
                 continue;
             }
             self.check(answer, || "list the image's settings".to_string(), "")?;
-            // SAFETY: the library filled in so many, with texts of its own that end with NUL, and frees them again.
+            // SAFETY: the library filled in this many, with its own NUL-terminated texts, and frees them afterwards.
             return Ok(unsafe {
                 let filled = list[..count as usize].iter();
                 let settings = filled
@@ -337,8 +336,8 @@ impl RbdImage {
 impl Drop for RbdImage {
     fn drop(&mut self) {
         let (handles, ceph) = (self.handles, self.ceph);
-        // Every slot holds the image until the library gave it back: nothing is under way. A cluster that does not answer
-        // keeps the thread, not us.
+        // Every slot holds the image until the library has returned its operation, so none is in progress. If the
+        // cluster doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let Handles {
                 cluster,
@@ -361,11 +360,11 @@ impl Drop for RbdImage {
     }
 }
 
-/// librbd calls this when an operation has ended, on a thread of its own.
+/// librbd calls this when an operation has completed, on one of its own threads.
 unsafe extern "C" fn ended(completion: Handle, token: *mut c_void) {
     let ceph = ceph().expect("it is loaded, since it calls");
-    // SAFETY: the completion is the operation's, which librbd is done with: this is where it is released, once. The token
-    // is what `begin` got, and librbd calls once.
+    // SAFETY: the completion is the operation's, which librbd is done with: this is where it is released, once. The
+    // token is the one passed to `begin`, and librbd calls once.
     unsafe {
         let result = (ceph.rbd.rbd_aio_get_return_value)(completion);
         (ceph.rbd.rbd_aio_release)(completion);
@@ -373,8 +372,8 @@ unsafe extern "C" fn ended(completion: Handle, token: *mut c_void) {
     }
 }
 
-// SAFETY: librbd calls `ended` once for each operation that it took, when it is done with the operation's memory; it
-// never does for one that it refused.
+// SAFETY: librbd calls `ended` once for each operation that it accepted, when it is done with the operation's memory,
+// and never for one that it refused.
 unsafe impl Library for RbdImage {
     unsafe fn begin(
         &self,
@@ -386,15 +385,15 @@ unsafe impl Library for RbdImage {
     ) -> Result<(), i32> {
         let (rbd, image) = (&self.ceph.rbd, self.handles.image);
         let mut completion = null_mut();
-        // SAFETY: the place lives through the call. The library passes the token on to `ended` and does not look at it.
+        // SAFETY: the place lives through the call. The library passes the token on to `ended` and does not access it.
         let made = unsafe {
             (rbd.rbd_aio_create_completion)(token.cast_mut().cast(), ended, &raw mut completion)
         };
         if made < 0 {
             return Err(-made);
         }
-        // SAFETY: the image is open as long as `self` is there. The memory is good for `len` bytes until the operation's
-        // end: so says our caller.
+        // SAFETY: the image is open as long as `self` exists. The caller guarantees that the memory is valid for `len`
+        // bytes until the operation completes.
         let begun = unsafe {
             match op {
                 LibraryOp::Read => {
@@ -416,14 +415,14 @@ unsafe impl Library for RbdImage {
             }
         };
         if begun < 0 {
-            // SAFETY: the library refused the operation, so that nobody else releases this.
+            // SAFETY: the library refused the operation, so that it is not released elsewhere.
             unsafe { (rbd.rbd_aio_release)(completion) };
             return Err(-begun);
         }
         Ok(())
     }
 
-    /// Only reads say how many bytes they moved; the others do all or fail.
+    /// Only reads return the number of bytes; the others succeed completely or fail.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
         if op == LibraryOp::Read {
             result as u64
@@ -443,15 +442,15 @@ unsafe impl Library for RbdImage {
     }
 }
 
-/// A copy of the library's text.
+/// Copies the library's text.
 ///
 /// # Safety
-/// It is null, or ends with NUL.
+/// The pointer is null, or the text ends with NUL.
 unsafe fn owned(words: *const c_char) -> String {
     if words.is_null() {
         return String::new();
     }
-    // SAFETY: so says the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(words) }
         .to_string_lossy()
         .into_owned()

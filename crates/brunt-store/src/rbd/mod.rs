@@ -1,13 +1,13 @@
-//! RBD images of Ceph clusters as devices, through librbd, which is loaded when a URL asks for it.
+//! RBD images of Ceph clusters as devices, through librbd, which is loaded on demand.
 //!
 //! - `url`: URLs and their options;
-//! - `bindings`: the functions of librados and librbd, and an image behind them.
+//! - `bindings`: the functions of librados and librbd, and an open image that uses them.
 //!
-//! One image and one connection to the cluster serve all threads: with the feature `exclusive-lock` only one client of an
-//! image can write at a time, and threads that were clients of their own would take the lock from each other.
+//! All threads share one image and one connection to the cluster: with the feature `exclusive-lock` only one client of
+//! an image can write at a time, and threads that were separate clients would take the lock from each other.
 //!
-//! The one rule: librbd's cache is off unless the URL asks for it, and what an image's or a pool's own settings change
-//! about that is seen.
+//! The one rule: librbd's cache is off unless the URL enables it, and overrides by an
+//! image's or a pool's own settings are detected.
 
 #[allow(unsafe_code, reason = "calls of librados and librbd")]
 mod bindings;
@@ -25,7 +25,7 @@ use crate::library::patience::opened;
 use bindings::RbdImage;
 use url::{OPTIONS, RbdConfig};
 
-/// The line for the table of backends.
+/// The entry in the table of backends.
 pub const RBD: BackendEntry = BackendEntry {
     name: "rbd",
     help: "an RBD image of a Ceph cluster, through librbd",
@@ -39,7 +39,7 @@ pub const RBD: BackendEntry = BackendEntry {
     foresee: |place, options| RbdConfig::parse(place, options).map(|_| None),
 };
 
-/// An image that is open.
+/// An open image.
 pub(crate) struct RbdBackend {
     info: DeviceInfo,
     image: Arc<RbdImage>,
@@ -60,7 +60,7 @@ impl RbdBackend {
     }
 }
 
-/// What a device on this image is.
+/// The properties of a device on this image.
 fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryError> {
     let name = config.name();
     let about = image.about()?;
@@ -112,7 +112,7 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
         buffer_align: 1,
         transfer_bytes_max: TRANSFER_BYTES_MAX,
         read_only: config.is_read_only(),
-        // Without a cache a write completes when every copy is on stable storage.
+        // Without a cache, a write completes when all copies are on stable storage.
         volatile_cache: cached || persistent,
         unmap: true,
         facts,
@@ -120,7 +120,7 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
     })
 }
 
-/// The names of an image's features, as `rbd info` has them.
+/// The names of an image's features, as printed by `rbd info`.
 fn features(bits: u64) -> String {
     const NAMES: [&str; 9] = [
         "layering",

@@ -1,10 +1,10 @@
-//! URLs of RBD images, as the program `rbd` names them, and everything they configure.
+//! URLs of RBD images, in the syntax of the `rbd` program, and everything they configure.
 //!
 //! ```text
 //! rbd:pool/image      rbd:pool/namespace/image      rbd:pool/image@snapshot
 //! ```
 //!
-//! The one rule: a namespace or a snapshot is named once, in the place or by an option.
+//! The one rule: a namespace or a snapshot is given once, either in the place or by an option.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use brunt_block::table::{OpenError, UrlOptions};
 
 use crate::parts::place_and_options;
 
-/// Keys and one line of help each, for the table of backends.
+/// Keys with a one-line help text each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     (
         "conf",
@@ -50,19 +50,19 @@ pub enum RbdUrlError {
     /// Not two or three names.
     #[error("an image is named pool/image or pool/namespace/image")]
     Names,
-    /// Slashes behind the scheme.
+    /// Slashes after the scheme.
     #[error("no '//' follows 'rbd:'; the cluster's addresses are in its configuration file")]
     Slashes,
     /// A snapshot without a name.
     #[error("a snapshot's name must follow '@'")]
     Snapshot,
-    /// A name with a NUL.
+    /// A name contains a NUL.
     #[error("a name contains a NUL")]
     Nul,
-    /// A namespace in the place and in an option.
+    /// A namespace in both the place and an option.
     #[error("the namespace is given twice")]
     TwoNamespaces,
-    /// A snapshot in the place and in an option.
+    /// A snapshot in both the place and an option.
     #[error("the snapshot is given twice")]
     TwoSnapshots,
 }
@@ -77,7 +77,7 @@ impl From<RbdUrlError> for OpenError {
     }
 }
 
-/// What a URL and its options say.
+/// The configuration given by a URL and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbdConfig {
     /// The pool's name.
@@ -86,35 +86,35 @@ pub struct RbdConfig {
     pub namespace: Option<String>,
     /// The image's name.
     pub image: String,
-    /// A snapshot's name.
+    /// The snapshot's name.
     pub snapshot: Option<String>,
-    /// The configuration file, if not at one of the usual places.
+    /// The configuration file, if not in one of the usual places.
     pub conf: Option<PathBuf>,
     /// The user, without `client.`.
     pub id: String,
     /// The cluster's name.
     pub cluster: String,
-    /// With librbd's cache.
+    /// Whether to use librbd's cache.
     pub cache: bool,
-    /// For opening.
+    /// Time limit for opening.
     pub timeout: Duration,
-    /// Logical block in bytes.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Writes are refused, whatever is opened.
+    /// Whether writes are refused, even if the image is writable.
     pub read_only: bool,
 }
 
 impl RbdConfig {
-    /// Reads a whole URL; `None` when it has another scheme.
+    /// Parses a whole URL; `None` for other schemes.
     pub fn of_url(url: &str) -> Option<Result<RbdConfig, OpenError>> {
         let parts = place_and_options(url.strip_prefix("rbd:")?, OPTIONS);
         Some(parts.and_then(|(place, mut options)| RbdConfig::parse(place, &mut options)))
     }
 
-    /// Reads what stands behind `rbd:`, and the options.
+    /// Parses what follows `rbd:`, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<RbdConfig, OpenError> {
         if place.starts_with("//") {
             return Err(RbdUrlError::Slashes.into());
@@ -189,7 +189,7 @@ impl RbdConfig {
         format!("rbd:{pool}/{namespace}{image}{snapshot}")
     }
 
-    /// Whether writes are refused: they cannot reach a snapshot.
+    /// Whether writes are refused; snapshots are always read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only || self.snapshot.is_some()
     }

@@ -1,10 +1,10 @@
-//! Makes a connection to a sheep, locks the VDI, and reads its inode. Blocking, with a deadline for the whole; called when a
-//! device is opened, and on a thread of its own when a lost connection is to come back.
+//! Connects to a sheep, locks the VDI, and reads its inode. Blocking, with one deadline for all of it; called when a
+//! device is opened, and on a separate thread to restore a lost connection.
 //!
-//! A lock belongs to the VDI and the sheep, not to the connection: it outlives both, until it is released ([`release`]).
+//! A lock belongs to the VDI and the sheep, not to the connection: it persists until it is released ([`release`]).
 //! Clusters have locks only if they were formatted with `dog cluster format -l`; others answer LOCK_VDI and do nothing.
 //!
-//! The one rule: what comes out is locked where that was asked for, and has nothing unread in its socket.
+//! The one rule: the resulting connection holds the requested lock, and has nothing unread in its socket.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -22,40 +22,39 @@ use brunt_wire::sheepdog::{
 use super::connect_error::SheepdogConnectError;
 use super::url::SheepdogConfig;
 
-/// How long a release may take: it is the last thing that a process does.
+/// Time limit for a release: it is the last thing that a process does.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
-/// The id of requests that are sent one after the other.
+/// The id of requests that are sent one at a time.
 const ID: u32 = 1;
 
-/// Whether the VDI is locked.
+/// Whether to lock the VDI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogLock {
-    /// Lock it; somebody else's lock is an error.
+    /// Lock it; a lock of another client is an error.
     Take,
-    /// This process had locked it: lock it again if the cluster forgot, as it does when all sheep were started again. A lock
-    /// that is there is taken for ours, since nobody can see whose it is.
+    /// This process had locked it: lock it again if the cluster has forgotten the lock, as after a restart of all
+    /// sheep. An existing lock is assumed to be ours, since its owner cannot be determined.
     Keep,
-    /// Leave it alone.
+    /// Don't lock it.
     Without,
 }
 
-/// A connection on which requests can go out.
+/// A connection that is ready for requests.
 #[derive(Debug)]
 pub struct SheepdogConnection {
-    /// Of the connection.
+    /// The connection's socket.
     pub socket: Socket,
-    /// What the disk is.
+    /// The disk's properties.
     pub inode: SheepdogInode,
-    /// Which VDI wrote each of its objects; `None` where the caller has that.
+    /// Which VDI wrote each of its objects; `None` if the caller has the map already.
     pub map: Option<Vec<u32>>,
-    /// Attempts that failed before it.
+    /// Number of failed attempts before it.
     pub retries: u32,
-    /// Why the last of them failed.
+    /// Why the last of those failed.
     pub trouble: Option<String>,
 }
 
-/// Makes a connection, in as many attempts as fit into the configuration's timeout. The map is read unless the disk is VDI
-/// `known`.
+/// Connects, in as many attempts as fit into the configured timeout. Reads the map unless the disk is VDI `known`.
 ///
 /// # Errors
 /// See [`SheepdogConnectError`].
@@ -95,7 +94,7 @@ pub fn connect(
     })
 }
 
-/// The same in one attempt, for those who have their own rule for the next one.
+/// The same in a single attempt, for callers with their own retry rule.
 ///
 /// # Errors
 /// See [`SheepdogConnectError`].
@@ -109,7 +108,7 @@ pub fn connect_once(
     let vdi = wire.find(lock)?;
     let read = wire.read_inode(vdi, known);
     if read.is_err() && lock == SheepdogLock::Take {
-        // Nobody else would.
+        // Otherwise it would stay locked.
         let _ = wire.release(vdi);
     }
     let (inode, map) = read?;
@@ -124,10 +123,10 @@ pub fn connect_once(
     })
 }
 
-/// Gives the locks of VDIs back, over a connection that does nothing else: more than one where snapshots were taken.
+/// Releases the locks of VDIs, over a separate connection: more than one if snapshots were taken.
 ///
 /// # Errors
-/// See [`SheepdogConnectError`]; they may still be locked.
+/// See [`SheepdogConnectError`]; the VDIs may still be locked.
 pub fn release(config: &SheepdogConfig, vdis: &[u32]) -> Result<(), SheepdogConnectError> {
     let mut wire = Wire::connect(config, Instant::now() + RELEASE_TIME)?;
     vdis.iter().try_for_each(|vdi| wire.release(*vdi))
@@ -163,11 +162,11 @@ impl Wire<'_> {
         }
     }
 
-    /// The VDI's id, and its lock.
+    /// Finds the VDI's id, and locks it.
     fn find(&mut self, lock: SheepdogLock) -> Result<u32, SheepdogConnectError> {
         let config = self.config;
         let snapshot = config.snapshot.as_deref().unwrap_or("");
-        // As dog and QEMU read it: a number is a number, all else a tag.
+        // As in dog and QEMU: a number is a snapshot number, anything else a tag.
         let (number, tag) = match snapshot.parse::<u32>() {
             Ok(number) if number > 0 => (number, ""),
             _ => (0, snapshot),
@@ -269,7 +268,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Sends a request and waits for its response, with at most `expected` bytes.
+    /// Sends a request and receives its response, with at most `expected` bytes.
     fn exchange(
         &mut self,
         opcode: SheepdogOpcode,
@@ -304,7 +303,7 @@ impl Wire<'_> {
         if response.id != ID {
             return Err(self.violation("it answered what was not asked"));
         }
-        // Errors of some versions carry as much as the request did.
+        // Errors of some versions carry as much data as the request.
         if response.data_len > expected.max(data.len() as u32) {
             return Err(self.violation("it sent more than was asked for"));
         }
@@ -316,7 +315,7 @@ impl Wire<'_> {
     fn read(&mut self, bytes: &mut [u8], during: &'static str) -> Result<(), SheepdogConnectError> {
         let mut at = 0;
         while at < bytes.len() {
-            // Anew for each piece: a server that trickles bytes does not get more time for it.
+            // Updated for each piece, so that a server that trickles bytes doesn't get more time.
             let _ = self.socket.set_timeouts(Some(left(self.deadline)));
             match (&self.socket).read(&mut bytes[at..]) {
                 Ok(0) => {
@@ -335,7 +334,7 @@ impl Wire<'_> {
     }
 
     fn io_error(&self, during: &'static str, error: io::Error) -> SheepdogConnectError {
-        // "Resource temporarily unavailable" is how the kernel says that a socket's time is over.
+        // The kernel reports a socket's timeout as "Resource temporarily unavailable".
         let error = match error.kind() {
             io::ErrorKind::WouldBlock => {
                 io::Error::new(io::ErrorKind::TimedOut, "no answer in time")

@@ -1,6 +1,6 @@
-//! Why there is no connection to a VDI. Made by `connect`, printed by commands and in a device's health.
+//! Why connecting to a VDI failed. Created by `connect`, printed by commands and in a device's health.
 //!
-//! The rule: what the network may have lost is told from what the server said.
+//! The rule: possible network losses are distinguished from the server's refusals.
 
 use std::io;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use brunt_wire::sheepdog::result;
 
 use super::said::SheepdogResult;
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SheepdogConnectError {
     /// The host's name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(String, io::Error),
-    /// Nobody listens there, or nothing gets there.
+    /// The port is closed or unreachable.
     #[error("{0}: cannot connect: {1}")]
     Connect(String, io::Error),
-    /// The connection broke, or nothing came in time.
+    /// The connection broke, or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
     /// The server refused.
@@ -30,28 +30,28 @@ pub enum SheepdogConnectError {
         name: String,
         /// The operation, by the protocol's name.
         during: &'static str,
-        /// What it answered.
+        /// The result code.
         result: u32,
     },
-    /// The VDI is not what we can use.
+    /// The VDI is not usable.
     #[error("{0}: {1}")]
     Vdi(String, String),
-    /// The server broke the protocol.
+    /// The server violated the protocol.
     #[error("{0}: the server breaks the protocol: {1}")]
     Violation(String, String),
-    /// Attempts did not help.
+    /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
     GaveUp {
-        /// How many there were.
+        /// Number of attempts.
         attempts: u32,
-        /// How long all took.
+        /// Total time of all attempts.
         time: Duration,
         /// Why the last one failed.
         last: Box<SheepdogConnectError>,
     },
 }
 
-/// What to do about a result.
+/// The remedy for a result.
 fn advice(result: u32) -> &'static str {
     match result {
         result::NO_VDI => "; 'dog vdi list' shows which VDIs there are, 'dog vdi create' makes one",
@@ -69,14 +69,14 @@ impl ReconnectError for SheepdogConnectError {
         match self {
             SheepdogConnectError::Vdi(..) => false,
             SheepdogConnectError::GaveUp { last, .. } => last.is_transient(),
-            // A sheep that is starting does not know its VDIs at once.
+            // A starting sheep doesn't know its VDIs immediately.
             _ => true,
         }
     }
 }
 
 impl SheepdogConnectError {
-    /// Whether the network may be to blame and nothing was locked yet, so that another attempt at once may do better.
+    /// Whether the network may be the cause and nothing was locked yet, so that an immediate retry may succeed.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             SheepdogConnectError::Connect(_, error) => {

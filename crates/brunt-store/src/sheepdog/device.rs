@@ -1,9 +1,9 @@
 //! A VDI as a backend, and one thread's connections to it as a device.
 //!
-//! All threads of a process share the disk's map of objects, so they and their connections may be any number. Other processes
-//! are kept away by the VDI's lock, where the cluster has locks.
+//! All threads of a process share the disk's map of objects, so any number of threads and connections is possible.
+//! Other processes are excluded by the VDI's lock, if the cluster has locks.
 //!
-//! The one rule: what the store does not promise is said in the device's notes, never made up silently.
+//! The one rule: guarantees that the store doesn't make are listed in the device's notes, never emulated silently.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use super::said::SheepdogResult;
 use super::session::DEPTH_MAX;
 use super::url::{OPTIONS, SheepdogConfig};
 
-/// The line for the table of backends.
+/// The entry in the table of backends.
 pub const SHEEPDOG: BackendEntry = BackendEntry {
     name: "sheepdog",
     help: "a virtual disk (VDI) of a Sheepdog cluster, by its own protocol",
@@ -42,19 +42,19 @@ fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
     )?)?))
 }
 
-/// A disk that was connected to once, so that it is known what it is.
+/// A disk to which a connection was made, so its properties are known.
 #[derive(Debug)]
 pub struct SheepdogBackend {
     config: SheepdogConfig,
     info: DeviceInfo,
     objects: Arc<SheepdogObjects>,
     lock: Arc<HeldLock>,
-    /// The connection that found that out, for the first device.
+    /// That connection, for the first device.
     spare: Mutex<Option<SheepdogConnection>>,
 }
 
 impl SheepdogBackend {
-    /// Connects, locks the VDI and looks.
+    /// Connects, locks the VDI and reads its properties.
     ///
     /// # Errors
     /// See [`SheepdogConnectError`].
@@ -70,7 +70,7 @@ impl SheepdogBackend {
             .take()
             .expect("nothing was known, so the map was read");
         let objects = Arc::new(SheepdogObjects::new(connection.inode.clone(), map));
-        // From here on it is released, whatever comes.
+        // From here on the lock is always released.
         let lock = Arc::new(HeldLock {
             config: config.clone(),
             objects: Arc::clone(&objects),
@@ -93,7 +93,7 @@ impl SheepdogBackend {
     }
 }
 
-/// What a device on this disk is.
+/// The properties of a device on this disk.
 fn describe(
     config: &SheepdogConfig,
     objects: &SheepdogObjects,
@@ -220,7 +220,7 @@ struct HeldLock {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.config.lock {
-            // There is nobody left to tell; `dog vdi lock list` shows it.
+            // The error cannot be reported any more; `dog vdi lock list` shows a remaining lock.
             let _ = connect::release(&self.config, &self.objects.all_vdis());
         }
     }

@@ -1,7 +1,7 @@
-//! One connection on the ring, with the session that outlives it and the way back to it. Driven by the device.
+//! One connection on the ring, with its session, which outlives it, and reconnection. Driven by the device.
 //!
-//! The one rule: it holds no rules of the protocol. Bytes go from the channel to the session's parser and from the
-//! session's messages to the channel; when either gives up, all buffers come back and the session waits.
+//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser and from the session's
+//! messages to the channel; when either fails, all buffers come back and the session waits.
 
 use std::io;
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use super::session::{
 use super::url::SheepdogConfig;
 use crate::channel::Channel;
 
-/// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers, twice.
+/// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
 const RX_BYTES: usize = 256 << 10;
 
-/// A connection and its session. See the module.
+/// A connection and its session; see the module.
 pub(super) struct SheepdogLink {
     pub session: SheepdogSession,
     objects: Arc<SheepdogObjects>,
-    /// Rings when somebody's claim is released.
+    /// Wakes this thread when a claim is released.
     bell: Bell,
     listener: u64,
     channel: Option<Channel>,
     receiving: Receiving,
     /// For each task: where its data is while the channel has it.
     lent: Vec<Option<Lent>>,
-    /// Answered tasks whose data is still on its way out.
+    /// Completed tasks whose data is still being sent.
     stuck: Vec<u16>,
-    /// Requests that came when all was over, or that no server would take.
+    /// Requests that arrived after the link gave up, or that no server would accept.
     pub refused: Vec<Completion>,
     pub comeback: Comeback<SheepdogConnection, SheepdogConnectError>,
     ring: Ring,
     config: SheepdogConfig,
-    /// Attempts to connect that failed when it was opened.
+    /// Number of failed attempts to connect on opening.
     pub connect_retries: u64,
     /// Why the first attempts to connect failed, if any did.
     pub connect_trouble: Option<String>,
@@ -55,12 +55,12 @@ pub(super) struct SheepdogLink {
 #[derive(Clone, Copy)]
 enum Receiving {
     Header,
-    /// The payload is being received into its task's buffer, or thrown away.
+    /// The payload is being received into its task's buffer, or discarded.
     Payload(SheepdogResponse, Option<SheepdogDataRange>),
 }
 
 impl SheepdogLink {
-    /// A link on a connection that was made.
+    /// A link on an established connection.
     ///
     /// # Errors
     /// Its socket cannot be set up.
@@ -114,7 +114,7 @@ impl SheepdogLink {
         Ok(link)
     }
 
-    /// Takes a request that the device has checked.
+    /// Accepts a request that the device has checked.
     pub fn submit(&mut self, request: Request, now: Nanos) {
         if self.comeback.is_dead() {
             return self.refuse(request, DeviceError::Gone);
@@ -144,7 +144,7 @@ impl SheepdogLink {
         self.comeback.deadline().min(self.session.deadline())
     }
 
-    /// Everything that is ready goes out.
+    /// Sends everything that is ready.
     #[inline]
     pub fn send(&mut self) {
         let Some(channel) = &mut self.channel else {
@@ -176,7 +176,7 @@ impl SheepdogLink {
     pub fn poll(&mut self, clock: &Clock, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
         let now = clock.now();
-        // Before the parked ones are looked at: a claim is released before it rings.
+        // Taken before the parked tasks are checked: a claim is released before the bell rings.
         self.bell.take();
         self.session.look_at_parked(now);
         if !self.comeback.is_up() {
@@ -210,7 +210,7 @@ impl SheepdogLink {
         self.send();
     }
 
-    /// Parses what was received.
+    /// Parses the received bytes.
     fn receive(&mut self, now: Nanos) -> Result<(), SheepdogViolation> {
         let SheepdogLink {
             session,
@@ -268,7 +268,7 @@ impl SheepdogLink {
         Ok(())
     }
 
-    /// Retires what was answered and has its data back.
+    /// Retires completed tasks whose data is back.
     fn complete(&mut self, done: &mut Vec<Completion>) {
         for _ in 0..self.stuck.len() {
             let task = self.stuck.remove(0);
@@ -285,7 +285,7 @@ impl SheepdogLink {
             && let Some(channel) = &mut self.channel
             && !channel.give_back(lent, self.session.data(task))
         {
-            // Answered before it was sent whole; the channel has it a little longer.
+            // Answered before it was sent completely; the channel still has its data.
             return self.stuck.push(task);
         }
         let retired = self.session.retire(task);
@@ -298,7 +298,7 @@ impl SheepdogLink {
 
     // ---- loss and return
 
-    /// Takes all data back from the connection and starts over.
+    /// Takes all data back from the connection and starts reconnecting.
     fn lose(&mut self, why: String, now: Nanos) {
         if let Some(mut channel) = self.channel.take() {
             if let (Some(buf), Receiving::Payload(_, Some(range))) =
@@ -333,7 +333,7 @@ impl Returning for SheepdogLink {
         self.config.name()
     }
 
-    /// What makes a disk another one than was opened: writing there would be a mistake. A snapshot does not.
+    /// Describes a change that makes the disk a different one, to which writing would be a mistake. A snapshot doesn't.
     fn changed(&self, connection: &SheepdogConnection) -> Option<String> {
         let (old, new) = (self.objects.inode(), &connection.inode);
         if new.size_bytes != old.size_bytes {
@@ -358,7 +358,7 @@ impl Returning for SheepdogLink {
         if let Some(socket) = channel.stream().socket().as_tcp() {
             self.config.sockets.apply(socket)?;
         }
-        // The first receive, so that an end is heard before the first message.
+        // Receiving starts first, so that a disconnect is noticed before the first message.
         channel.flush();
         channel.arm();
         self.channel = Some(channel);

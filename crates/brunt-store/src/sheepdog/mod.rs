@@ -1,14 +1,14 @@
 //! Sheepdog: a virtual disk (VDI) of a cluster of sheep as a device on the ring, by the clients' protocol.
 //!
 //! - [`url`]: URLs and their options;
-//! - [`connect`]: makes a connection, locks the VDI, reads its inode; blocking, with a deadline;
+//! - [`connect`]: connects, locks the VDI, reads its inode; blocking, with a deadline;
 //! - [`objects`]: which data objects the disk has, shared by all threads of a process;
 //! - [`session`]: requests and responses of one connection, without I/O;
-//! - [`device`]: the backend; `link`, one connection on the ring and its way back;
-//! - [`said`]: a server's results in a device's errors.
+//! - [`device`]: the backend; `link`, one connection on the ring and its reconnection;
+//! - [`said`]: maps a server's results to a device's errors.
 //!
-//! The one rule: an object is written before the inode names it, and a request is answered after both. Whoever stops in
-//! between leaves an object that nobody knows of, never a disk that names an object it does not have.
+//! The one rule: an object is written before the inode refers to it, and a request is answered after both. A crash in
+//! between leaves an unreferenced object, never a disk that refers to a missing one.
 
 pub mod connect;
 mod connect_error;

@@ -1,8 +1,10 @@
-//! Which data objects a disk has, and who is making or dropping one: shared by all threads and connections of a process.
+//! Tracks which data objects a disk has, and which tasks create or drop one. Shared
+//! by all threads and connections of a process.
 //!
-//! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk does not have, or has
-//! from a snapshot, need a claim ([`SheepdogObjects::writer`]): one task creates the object and has the inode name it; all
-//! others wait until it is released, and so does nobody write to an object that another has not created yet.
+//! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk
+//! lacks, or has from a snapshot, need a claim ([`SheepdogObjects::writer`]): one task creates the
+//! object and records it in the inode. All others wait until the claim is released, so that no task
+//! writes to an object that another has not created yet.
 //!
 //! The one rule: an entry changes only after the inode object has it ([`SheepdogObjects::settle`]).
 
@@ -14,13 +16,13 @@ use brunt_block::Waker;
 use brunt_block::device::Allocation;
 use brunt_wire::sheepdog::SheepdogInode;
 
-/// The objects of one disk. See the module.
+/// The objects of one disk; see the module.
 #[derive(Debug)]
 pub struct SheepdogObjects {
     state: Mutex<State>,
-    /// Claims released so far.
+    /// Number of claims released so far.
     released: AtomicU64,
-    /// Who wants to know of it.
+    /// Wakers to call when one is released.
     listeners: Mutex<Vec<(u64, Waker)>>,
     listeners_count: AtomicU64,
 }
@@ -28,43 +30,43 @@ pub struct SheepdogObjects {
 #[derive(Debug)]
 struct State {
     inode: SheepdogInode,
-    /// Of each object the VDI that wrote it; 0: nobody, it reads as zeros.
+    /// For each object the VDI that wrote it; 0 if none has, so that it reads as zeros.
     map: Vec<u32>,
     claimed: BTreeSet<u32>,
-    /// The VDIs that the disk was before, which are snapshots now.
+    /// Former VDIs of the disk, which are snapshots now.
     former: Vec<u32>,
 }
 
-/// How a write to an object goes.
+/// How to write to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogWriter {
     /// The disk has the object.
     InPlace,
-    /// The object was claimed and has to be created, as a copy of that of another VDI if this is not 0.
+    /// The object was claimed and must be created, as a copy of that of VDI `from` unless this is 0.
     Create {
-        /// Whose object.
+        /// The VDI whose object to copy.
         from: u32,
     },
-    /// Somebody else has claimed it.
+    /// Another task has claimed it.
     Wait,
 }
 
-/// How an object is dropped.
+/// How to drop an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogDrop {
-    /// There is none.
+    /// There is no object.
     Hole,
     /// The object was claimed; it belongs to this VDI, which is the disk's or a snapshot's.
     Of(u32),
-    /// Somebody else has claimed it.
+    /// Another task has claimed it.
     Wait,
 }
 
 impl SheepdogObjects {
-    /// The objects that an inode names.
+    /// The objects listed in an inode.
     ///
     /// # Panics
-    /// When the map has another length than the inode says.
+    /// If the map's length differs from the inode's.
     pub fn new(inode: SheepdogInode, map: Vec<u32>) -> SheepdogObjects {
         assert_eq!(
             map.len(),
@@ -89,23 +91,23 @@ impl SheepdogObjects {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode's fields as they were read last.
+    /// The inode's fields as last read.
     pub fn inode(&self) -> SheepdogInode {
         self.state().inode.clone()
     }
 
-    /// The disk's VDI now. A snapshot makes another one the disk.
+    /// The disk's current VDI. A snapshot changes it.
     pub fn vdi(&self) -> u32 {
         self.state().inode.vdi
     }
 
-    /// The VDI whose object holds the data, and the disk's VDI; 0: nobody's.
+    /// The VDI whose object holds the data (0 if none), and the disk's VDI.
     pub fn reader(&self, index: u32) -> (u32, u32) {
         let state = self.state();
         (state.map[index as usize], state.inode.vdi)
     }
 
-    /// How a write goes, and the disk's VDI.
+    /// How to write to an object, and the disk's VDI.
     pub fn writer(&self, index: u32, has_claim: bool) -> (SheepdogWriter, u32) {
         let mut state = self.state();
         let (entry, vdi) = (state.map[index as usize], state.inode.vdi);
@@ -120,7 +122,7 @@ impl SheepdogObjects {
         (way, vdi)
     }
 
-    /// How an object is dropped, and the disk's VDI.
+    /// How to drop an object, and the disk's VDI.
     pub fn dropper(&self, index: u32, has_claim: bool) -> (SheepdogDrop, u32) {
         let mut state = self.state();
         let (entry, vdi) = (state.map[index as usize], state.inode.vdi);
@@ -135,8 +137,8 @@ impl SheepdogObjects {
         (way, vdi)
     }
 
-    /// The inode of `vdi` names `entry` for this object. Nothing happens if `vdi` is the disk no more: what the new inode
-    /// says was read from it.
+    /// Records that the inode of `vdi` has `entry` for this object. Ignored if `vdi` is no longer the disk: the new
+    /// inode's map was read from that inode.
     pub fn settle(&self, vdi: u32, index: u32, entry: u32) {
         let mut state = self.state();
         if state.inode.vdi == vdi {
@@ -144,10 +146,10 @@ impl SheepdogObjects {
         }
     }
 
-    /// Gives a claim back.
+    /// Releases a claim.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub fn release(&self, index: u32) {
         assert!(
             self.state().claimed.remove(&index),
@@ -164,12 +166,12 @@ impl SheepdogObjects {
         }
     }
 
-    /// Claims released so far: whoever waits looks whether it grew.
+    /// Number of claims released so far; waiting tasks check whether it has grown.
     pub fn released(&self) -> u64 {
         self.released.load(Ordering::Acquire)
     }
 
-    /// The disk is another VDI now, because a snapshot was taken. Nothing happens if it is known already.
+    /// The disk is another VDI now, because a snapshot was taken. Ignored if already known.
     pub fn replace(&self, inode: SheepdogInode, map: Vec<u32>) {
         assert_eq!(
             map.len(),
@@ -184,7 +186,7 @@ impl SheepdogObjects {
         }
     }
 
-    /// The VDIs that the disk was, in order, up to now.
+    /// All VDIs of the disk, in order, up to the current one.
     pub fn all_vdis(&self) -> Vec<u32> {
         let state = self.state();
         state
@@ -195,7 +197,7 @@ impl SheepdogObjects {
             .collect()
     }
 
-    /// Objects that the disk has, its own and those of snapshots.
+    /// Number of objects that the disk has, including those of snapshots.
     pub fn allocated(&self) -> usize {
         self.state().map.iter().filter(|entry| **entry != 0).count()
     }
@@ -219,7 +221,7 @@ impl SheepdogObjects {
         (allocation, end_bytes.saturating_sub(offset))
     }
 
-    /// Rings when a claim is released, until [`SheepdogObjects::forget`] is told the number that comes back.
+    /// Calls the waker when a claim is released, until [`SheepdogObjects::forget`] is called with the returned number.
     pub(super) fn listen(&self, waker: Waker) -> u64 {
         let number = self.listeners_count.fetch_add(1, Ordering::Relaxed);
         self.listeners
@@ -229,7 +231,7 @@ impl SheepdogObjects {
         number
     }
 
-    /// Rings no more.
+    /// Removes a waker.
     pub(super) fn forget(&self, number: u64) {
         self.listeners
             .lock()
@@ -258,7 +260,7 @@ pub(super) mod tests {
         }
     }
 
-    /// One task makes an object; others wait, and find it when it was settled.
+    /// One task creates an object; others wait, and find it once it is settled.
     #[test]
     fn one_makes_an_object_and_others_wait() {
         let objects = SheepdogObjects::new(inode(7, 3), vec![0, 5, 7]);
@@ -286,7 +288,7 @@ pub(super) mod tests {
         assert_eq!(objects.allocated(), 2);
     }
 
-    /// What was under way when a snapshot was taken does not change the new disk's map.
+    /// Messages in flight when a snapshot is taken don't change the new disk's map.
     #[test]
     fn a_snapshot_makes_another_vdi_the_disk() {
         let objects = SheepdogObjects::new(inode(7, 2), vec![0, 7]);

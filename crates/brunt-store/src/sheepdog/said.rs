@@ -1,4 +1,4 @@
-//! A server's results in a [`DeviceError`]: a kind that tells what helps, and the protocol's number for people.
+//! Maps a server's results to a [`DeviceError`]: a kind that indicates a remedy, and the protocol's number for users.
 //!
 //! The rule: the number is kept, whatever the kind.
 
@@ -8,14 +8,14 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::sheepdog::result;
 
-/// The words of Sheepdog: the number of a result.
+/// Sheepdog's error text: the number of a result.
 pub static SHEEPDOG_WORDS: Language = Language {
     name: "Sheepdog",
     write,
     cause: |bytes| *bytes,
 };
 
-/// What a server answered, as a device's error.
+/// Maps a server's result to a device's error.
 pub fn refused(result: u32) -> DeviceError {
     let mut bytes = [0; WORDS_BYTES];
     bytes[..4].copy_from_slice(&result.to_be_bytes());
@@ -37,7 +37,7 @@ pub fn refused(result: u32) -> DeviceError {
     }
 }
 
-/// The result that a server had answered with, of an error that came from one.
+/// The result code of the server, if the error came from one.
 pub fn said(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
@@ -56,7 +56,7 @@ fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", SheepdogResult(number(bytes)))
 }
 
-/// A result as people read it.
+/// A result code with a readable text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheepdogResult(pub u32);
 

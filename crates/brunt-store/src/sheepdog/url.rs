@@ -4,8 +4,7 @@
 //! sheepdog://host[:port]/vdi[?snapshot=TAG_OR_NUMBER]
 //! ```
 //!
-//! The names of the VDI and the snapshot may have percent-encoded bytes. The one rule: a snapshot is never opened for
-//! writing.
+//! The names of the VDI and the snapshot may be percent-encoded. The one rule: a snapshot is never opened for writing.
 
 use std::time::Duration;
 
@@ -16,10 +15,10 @@ use brunt_wire::sheepdog::{NAME_BYTES, PORT};
 
 use crate::parts::percent_decode;
 
-/// Connections of one device at most.
+/// Maximum connections of one device.
 const CONNECTIONS_MAX: u64 = 16;
 
-/// Keys and one line of help each, for the table of backends.
+/// Keys with a one-line help text each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     (
         "snapshot",
@@ -69,13 +68,13 @@ pub const OPTIONS: &[(&str, &str)] = &[
 /// What is wrong with a Sheepdog URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogUrlError {
-    /// Something else stands behind the scheme.
+    /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Neither a name nor an address with a port from 1 on.
+    /// Not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
-    /// No name, or one that is too long, or badly encoded.
+    /// An empty name, or one that is too long or badly encoded.
     #[error(
         "a VDI's or a snapshot's name has 1 to 255 bytes of UTF-8, percent-encoded where a URL needs it"
     )]
@@ -91,39 +90,39 @@ impl From<SheepdogUrlError> for OpenError {
     }
 }
 
-/// What a URL and its options say.
+/// The configuration given by a URL and its options.
 #[derive(Clone, Debug)]
 pub struct SheepdogConfig {
-    /// Where a sheep is.
+    /// The host of a sheep.
     pub host: String,
-    /// Its port.
+    /// The sheep's port.
     pub port: u16,
-    /// The VDI.
+    /// The VDI's name.
     pub vdi: String,
     /// A snapshot's tag, or its number as text.
     pub snapshot: Option<String>,
     /// Whether to lock the VDI.
     pub lock: bool,
-    /// Through the server's object cache.
+    /// Whether to use the server's object cache.
     pub cache: bool,
-    /// Of each thread's device.
+    /// Connections of each thread's device.
     pub connections: u32,
-    /// For one try of a request, and for connecting.
+    /// Time limit for one attempt of a request, and for connecting.
     pub timeout: Duration,
-    /// How long a lost connection is tried to get back.
+    /// How long to try to reconnect after a loss.
     pub reconnect: Duration,
-    /// How often a request is sent at most.
+    /// Maximum attempts per request.
     pub tries: u32,
-    /// Logical block in bytes.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// Of every connection.
+    /// Socket options of every connection.
     pub sockets: SocketOptions,
 }
 
 impl SheepdogConfig {
-    /// Where the sheep is, for messages.
+    /// The sheep's address, for messages.
     pub fn address(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -131,7 +130,7 @@ impl SheepdogConfig {
         }
     }
 
-    /// The URL without its options (but the snapshot), for messages.
+    /// The URL without its options (except the snapshot), for messages.
     pub fn name(&self) -> String {
         let encode = crate::parts::percent_encode;
         let snapshot = self
@@ -146,10 +145,10 @@ impl SheepdogConfig {
         )
     }
 
-    /// Reads what stands behind the scheme and the colon, and the options.
+    /// Parses what follows the scheme and the colon, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<SheepdogConfig, OpenError> {
         let rest = place
             .strip_prefix("//")

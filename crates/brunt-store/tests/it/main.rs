@@ -1,3 +1,3 @@
-//! The integration tests of brunt-store, one module each: they are linked once and run in parallel.
+//! The integration tests of brunt-store, one per module: they are linked once and run in parallel.
 
 mod sheepdog_recorded;

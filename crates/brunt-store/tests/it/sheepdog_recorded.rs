@@ -1,9 +1,9 @@
-//! The Sheepdog client against what a real sheep once answered (testdata/sheepdog/exchange.bin): it sends the same bytes again
-//! and makes the same of the answers; answers that end anywhere are errors, never a hang.
+//! Tests the Sheepdog client against the recorded responses of a real sheep (testdata/sheepdog/exchange.bin): it sends
+//! the same bytes again, with the same results; truncated responses are errors and never a hang.
 //!
-//! Recorded by this test itself, as it stands between the client and a sheep: format a cluster of sheep with
-//! `dog cluster format -c 1 -l`, `dog vdi create recorded 16M`, and run it with `SHEEPDOG_RECORD=FOLDER:PORT`, where the
-//! folder has the program `dog` and the port is the sheep's.
+//! The recording was made by this test, acting as a proxy between the client and a sheep: format a cluster of sheep
+//! with `dog cluster format -c 1 -l`, run `dog vdi create recorded 16M`, and run the test with
+//! `SHEEPDOG_RECORD=FOLDER:PORT`, where the folder contains the program `dog` and the port is the sheep's.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -23,23 +23,24 @@ use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 use brunt_wire::sheepdog::{SheepdogRequest, SheepdogResponse};
 
 const OBJECT: u64 = 4 << 20;
-/// Two of the disk, its release, the snapshot, the VDI that is not there.
+/// Two for the disk, its release, the snapshot, the nonexistent VDI.
 const CONNECTIONS: usize = 5;
 
-/// Where a request and its response have the request's id.
+/// The position of the id in a request and its response.
 const ID: Range<usize> = 8..12;
 
-/// A request and its response, whole.
+/// A complete request and its response.
 type Exchange = (Vec<u8>, Vec<u8>);
 
-/// Those of each connection, in order.
+/// The exchanges of each connection, in order.
 type Recording = Vec<Vec<Exchange>>;
 
 fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/sheepdog/exchange.bin")
 }
 
-/// The file: for each message the connection's number, whether it is a response, its length (4 bytes, little-endian), it.
+/// Loads the file. Each message has the connection's number, whether it is a response, its length (4 bytes,
+/// little-endian), and its bytes.
 fn load() -> Recording {
     let bytes = std::fs::read(file()).unwrap();
     let (mut rest, mut recording, mut request) = (&bytes[..], Recording::new(), Vec::new());
@@ -74,7 +75,7 @@ fn save(recording: &Recording) {
     std::fs::write(file(), bytes).unwrap();
 }
 
-/// The next message; `None` when there is no other.
+/// Reads the next message; `None` if there is no other.
 fn message(socket: &mut TcpStream, data_len: impl Fn(&[u8]) -> usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; HEADER_BYTES];
     match socket.read_exact(&mut bytes) {
@@ -106,7 +107,7 @@ fn response_len(header: &[u8]) -> usize {
     SheepdogResponse::parse(header).unwrap().data_len as usize
 }
 
-/// Stands between the client and a sheep.
+/// Records the traffic between the client and a sheep.
 fn record(listener: &TcpListener, sheep: SocketAddr) -> Recording {
     let mut recording = Recording::new();
     for _ in 0..CONNECTIONS {
@@ -124,7 +125,7 @@ fn record(listener: &TcpListener, sheep: SocketAddr) -> Recording {
     recording
 }
 
-/// Answers as was recorded, and what it is asked has to be the same. Hangs up after `limit` bytes in all.
+/// Answers as recorded, and checks that requests are the same. Closes the connection after `limit` bytes in total.
 fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
     for exchanges in recording {
         let (mut client, _) = listener.accept().unwrap();
@@ -209,7 +210,7 @@ fn open(port: u16, rest: &str) -> Result<Arc<dyn Backend>, OpenError> {
     )
 }
 
-/// The requests that were recorded; `snapshot` takes one, where there is a cluster.
+/// The recorded requests; `snapshot` takes one if there is a cluster.
 fn session(port: u16, snapshot: impl Fn()) {
     let backend = open(port, "recorded").unwrap();
     assert_eq!(backend.info().size_bytes, 4 * OBJECT);
@@ -218,7 +219,7 @@ fn session(port: u16, snapshot: impl Fn()) {
         Some((Allocation::Deallocated, 4 * OBJECT))
     );
     let mut hand = Hand::on(&*backend);
-    // Creates two objects, over their edge.
+    // Creates two objects, across their boundary.
     assert_eq!(hand.one(Op::Write, OBJECT - 512, 1024, 1).result, Ok(()));
     assert_eq!(hand.one(Op::Write, OBJECT + 512, 512, 2).result, Ok(()));
     let read = hand.read(OBJECT - 1024, 3072);
@@ -229,7 +230,7 @@ fn session(port: u16, snapshot: impl Fn()) {
         "a hole is not asked for"
     );
     snapshot();
-    // Refused, since the VDI is the snapshot now; then a copy of its object.
+    // Refused, since the VDI is the snapshot now; then its object is copied.
     assert_eq!(hand.one(Op::Write, OBJECT, 512, 3).result, Ok(()));
     assert_eq!(hand.device.health().reconnects, 1);
     assert!(hand.read(OBJECT, 1024) == [vec![3; 512], vec![2; 512]].concat());
@@ -274,7 +275,7 @@ fn the_same_bytes_and_the_same_results() {
     thread.join().unwrap();
 }
 
-/// Any byte of the handshake may be the last one, and any seventh of what comes after it.
+/// The responses may end after any byte of the handshake, and after any seventh byte of what follows.
 #[test]
 fn answers_that_end_anywhere() {
     let first = vec![load().swap_remove(0)];
@@ -303,7 +304,7 @@ fn answers_that_end_anywhere() {
                 let mut results = vec![hand.one(Op::Write, OBJECT - 512, 1024, 1).result];
                 results.push(hand.one(Op::Write, OBJECT + 512, 512, 2).result);
                 results.push(hand.one(Op::Read, OBJECT - 1024, 3072, 0xaa).result);
-                // From the first one on that was not answered.
+                // All requests fail after the first one that was not answered.
                 let gone = results
                     .iter()
                     .position(Result::is_err)

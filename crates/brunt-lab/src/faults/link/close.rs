@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Host;
 
-/// How long the end of a connection takes from one host to the other.
+/// Measures how long a connection's FIN takes from one host to the other.
 pub(super) fn time(from: &Host, to: &Host, patience: Duration) -> io::Result<Duration> {
     let listener = to.run(|| TcpListener::bind((to.address(), 0)))?;
     let address = listener.local_addr()?;

@@ -1,8 +1,7 @@
-//! Looks with probe packets whether a link's new settings show, and whether nothing is seen of them when they are
-//! over.
+//! Checks with probe packets that a link's new settings take effect, and that no effect remains after they end.
 //!
-//! Called by [`super::LinkChange`]. The rule: an answer of "seen" rests on what arrived at the receiving host; the
-//! link's own counts only tell two troubles of a missing packet apart.
+//! Called by [`super::LinkChange`]. The rule: a "seen" verdict rests on what arrived at the receiving host; the link's
+//! own counters only distinguish between two reasons for a missing packet.
 
 use std::io;
 use std::time::Duration;
@@ -20,30 +19,30 @@ use super::signs::{
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
 
-/// A smaller change of a delay is not looked for: a link is not more exact.
+/// Smaller changes of a delay are not checked: a link isn't more precise.
 const DELAY_LEAST: Duration = Duration::from_micros(50);
-/// Trains that show how fast a line is.
+/// Trains sent to measure a line's rate.
 const TRAINS: u32 = 4;
-/// How often it is looked whether probes are quicker than it will be.
+/// Maximum measurements of whether probes are faster before the change.
 const LOOKS_BEFORE: u32 = 8;
-/// How often it is looked whether packets lie closer together than they will.
+/// Maximum measurements of whether packets are less spread out before the change.
 const LOOKS_APART: u32 = 64;
-/// A line is seen to be slower than this times its rate (clocks and looks are not exact) ...
+/// A line is slower than before if at most this times its new rate is measured (clocks and polling are inexact) ...
 const RATE_SLACK: f64 = 1.1;
-/// ... and not to be so slow any more when it is faster than this times it.
+/// ... and no longer limited if more than this times that rate is measured.
 const RATE_GONE: f64 = 1.3;
-/// So much below the rate that trains are seen at, a line can be told from it.
+/// A rate this many times lower than the trains' rate can be distinguished from it.
 const RATE_SURE: f64 = 1.5;
-/// No direction is looked at for longer, but for what a slow line takes to send what waits.
+/// Maximum time per direction, plus the time that a slow line takes to drain its queue.
 pub(in super::super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Why a change was not seen.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum Unseen {
-    /// The probes themselves did not work.
+    /// The probes themselves failed.
     #[error("cannot probe the link ({0})")]
     Probe(#[from] io::Error),
-    /// A queue's length, the order under jitter.
+    /// The queue's length, or order under jitter.
     #[error(
         "probe packets cannot show this change alone; also change a setting that they can show, such as delay = \"1ms\""
     )]
@@ -112,7 +111,7 @@ fn listed(troubles: &[Trouble], between: &str) -> String {
         .join(between)
 }
 
-/// A link, its hosts, and the settings that it has and is to have.
+/// A link, its hosts, and its settings before and during the change.
 pub(super) struct Look<'a> {
     pub(super) link: &'a LinkHandle,
     pub(super) hosts: &'a [Host; 2],
@@ -120,16 +119,16 @@ pub(super) struct Look<'a> {
     pub(super) during: &'a [Settings; 2],
 }
 
-/// What was seen of one direction before its settings changed.
+/// Measurements of one direction before its settings change.
 #[derive(Default)]
 pub(super) struct Quick {
-    /// Bits a second, if the line becomes slower.
+    /// Bits per second, if the line becomes slower.
     line: Option<f64>,
-    /// Nanoseconds on the way of the quickest packet, if there is to be more delay.
+    /// Minimum travel time, in nanoseconds, if delay is added.
     least: Option<u64>,
-    /// How far the packets of one look lay apart (the middle 80 %), if they are to lie farther apart.
+    /// Spread of the middle 80 % of packets within one short probe, if jitter increases.
     apart: Option<Duration>,
-    /// How long the end of a connection took, if it is to take longer.
+    /// Time to close a connection, if that becomes slower.
     close: Option<Duration>,
 }
 
@@ -140,12 +139,12 @@ impl Look<'_> {
     }
 
     fn probe(&self, way: usize) -> io::Result<Probe> {
-        // Marks are looked for on packets that can be marked.
+        // Marks require packets that can be marked.
         let marks = self.before[way].ecn > 0.0 || self.during[way].ecn > 0.0;
         Probe::new(&self.hosts[way], &self.hosts[1 - way], marks)
     }
 
-    /// How fast the line is seen to be, for a train that one of this rate takes.
+    /// Measures the line's rate with trains sized for a line of `rate`.
     fn quickest(
         &self,
         way: usize,
@@ -157,18 +156,18 @@ impl Look<'_> {
             .queue_bytes()
             .min(self.during[way].queue_bytes());
         let train = ProbeTrain::for_line(rate, queue);
-        // Behind what the experiment itself has in the queue.
+        // Waits behind the experiment's own queued packets.
         let wait = longest(settings) + train.time(rate) * 2;
         let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
         self.probe(way)?
             .quickest(clock, TRAINS, train, shortest(settings), [wait, follow])
     }
 
-    /// What is seen before the change, where that has to be known to tell the change from it.
+    /// Measures what must be known before the change to recognize the change.
     pub(super) fn before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut quick = Quick::default();
-        // A busy machine is slow now and then, too.
+        // A busy machine is slow at times, too.
         if let Some(rate) = slower(before, during) {
             let mut line = 0.0f64;
             for _ in 0..LOOKS_BEFORE {
@@ -179,7 +178,7 @@ impl Look<'_> {
             }
             quick.line = Some(line);
         }
-        // Behind a queue packets come late for other reasons.
+        // Behind a queue, packets are late for other reasons.
         if later(before, during) && before.rate_bits().is_none() {
             let soon = between(before, during);
             for _ in 0..LOOKS_BEFORE {
@@ -209,8 +208,8 @@ impl Look<'_> {
         Ok(quick)
     }
 
-    /// How far packets lie apart in the quietest of some short looks, of which one is short enough between what
-    /// else keeps a busy machine; the first that is below `most` does.
+    /// The spread of packets in the quietest of several short probes; the load of a busy machine leaves gaps long
+    /// enough for one. Stops at the first spread below `most`.
     fn apart(&self, way: usize, most: Duration, clock: &Clock) -> io::Result<Option<Duration>> {
         let probe = self.probe(way)?;
         let mut least: Option<Duration> = None;
@@ -230,19 +229,19 @@ impl Look<'_> {
         Ok(least)
     }
 
-    /// How long the end of a connection takes on its way.
+    /// Measures how long it takes to close a connection in this direction.
     fn close(&self, way: usize) -> io::Result<Duration> {
         let held = self.before[way]
             .slow_close
             .0
             .max(self.during[way].slow_close.0);
-        // A handshake and an end, each sent a few times where packets are lost.
+        // A handshake and a close, each with a few retransmissions if packets are lost.
         let patience =
             PATIENCE + held + (longest(&self.before[way]) + longest(&self.during[way])) * 4;
         close::time(&self.hosts[way], &self.hosts[1 - way], patience)
     }
 
-    /// Closes a connection, which has to take as long as the settings say.
+    /// Closes a connection, which must take as long as the settings say.
     fn look_slow(&self, way: usize, quick: &Quick) -> Result<String, Unseen> {
         let held = self.during[way].slow_close;
         if let Some(took) = quick.close.filter(|took| *took >= held.0) {
@@ -258,7 +257,7 @@ impl Look<'_> {
         }
     }
 
-    /// Closes connections until one takes less than what it was held for.
+    /// Closes connections until one takes less than the former hold time.
     fn look_quick(&self, way: usize, was: Span, clock: &Clock) -> Result<String, Unseen> {
         let deadline = clock.now().after(PATIENCE + was.0);
         loop {
@@ -275,7 +274,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes one direction until the change was seen, all of it; empty where nothing changes.
+    /// Probes one direction until the whole change was seen; returns an empty text if nothing changes.
     pub(super) fn for_change(
         &self,
         way: usize,
@@ -307,7 +306,7 @@ impl Look<'_> {
         Ok(seen.join("; "))
     }
 
-    /// The same of the way back to what was before.
+    /// The same after the settings have returned to their previous values.
     pub(super) fn for_return(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut seen = Vec::new();
@@ -323,8 +322,8 @@ impl Look<'_> {
         Ok(seen.join("; "))
     }
 
-    /// Probes a direction that was to stay as it was, until it was seen to carry; empty where it carries nothing
-    /// by its own settings.
+    /// Probes a direction that must not change, until it was seen to carry packets; returns an empty text if its own
+    /// settings let nothing through.
     pub(super) fn for_passing(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
         let settings = &self.before[way];
         if settings.loss_share() >= 1.0 {
@@ -347,7 +346,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes until every trouble was seen that `during` has more of than `before`.
+    /// Probes until every impairment was seen that `during` has more of than `before`.
     fn look_for(
         &self,
         way: usize,
@@ -389,7 +388,7 @@ impl Look<'_> {
         }
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
-        // What the link counts says which of two troubles a missing packet met, where it counts.
+        // If the link counts, its counters tell which of two impairments caused a missing packet.
         let missing = |seen: &Seen| {
             let mut missing = missing(before, during, seen);
             let lost = || self.counts(way).since(&start).lost;
@@ -436,7 +435,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes until nothing is seen any more of what `was` has more of than `now`.
+    /// Probes until no impairment is seen any more that `was` has more of than `now`.
     fn look_quiet(
         &self,
         way: usize,
@@ -444,7 +443,7 @@ impl Look<'_> {
         now: &Settings,
         clock: &Clock,
     ) -> Result<String, Unseen> {
-        // What waits in front of a slow line is sent first, at its rate.
+        // A slow line first sends its queued packets, at its rate.
         let queued = was
             .rate_bits()
             .map_or(0.0, |rate| was.queue_bytes() as f64 * 8.0 / rate as f64);
@@ -454,8 +453,8 @@ impl Look<'_> {
         let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
         loop {
             let start = self.counts(way);
-            // Trouble ends a look early, and then there is another one: a packet that was on its way when the
-            // fault ended counts as the fault's.
+            // Any impairment ends the probe early, and another one follows: a packet that was in flight when the fault
+            // ended is still affected by the fault.
             let hurts = |seen: &Seen| still(now, was, seen, packets);
             let wait = longest(now);
             let seen = self.probe(way)?.flood(
@@ -471,7 +470,7 @@ impl Look<'_> {
             if now.loss_share() == 0.0 && carried.lost > 0 {
                 present.push(Trouble::Loss);
             }
-            // What comes much too late waits behind a slow line still.
+            // Packets that are very late may still be queued behind a slow line.
             let whole = now.loss_share() + now.corrupt == 0.0 && carried.queue_full == 0;
             if whole && seen.missing * 20 > seen.known {
                 present.push(Trouble::Missing);

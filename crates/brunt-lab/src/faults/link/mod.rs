@@ -1,8 +1,8 @@
-//! Changes a link for a while: more delay, loss, a lower rate. Proven by separate probe packets between the
-//! two hosts, which arrive late, not at all, damaged, marked, twice, out of order, or slowly.
+//! Changes a link's settings for a while: more delay, loss, a lower rate. Proven by separate probe packets between the
+//! two hosts, which arrive late, damaged, marked, duplicated, out of order or slowly, or not at all.
 //!
-//! The rule: every new setting must be seen at the receiving host; afterwards none of it may be seen any
-//! more, over enough packets that it would have been.
+//! The rule: every new setting must be observed at the receiving host; afterwards no effect may be observed over a
+//! number of packets large enough to show it.
 
 mod close;
 pub(super) mod look;
@@ -16,22 +16,22 @@ use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 use look::{Look, Quick, Unseen};
 pub(crate) use signs::longest;
 
-/// Both directions, as they are numbered in arrays.
+/// Both directions, in array order.
 const DIRECTIONS: [Direction; 2] = [Direction::There, Direction::Back];
 
-/// Other settings of a link, for both directions or one, and back to those it had.
+/// Changes the settings of a link, in one or both directions, and restores them.
 pub struct LinkChange {
     link: LinkHandle,
     hosts: [Host; 2],
     before: [Settings; 2],
     during: [Settings; 2],
-    /// The only direction that is to change: the other has to be seen to carry as before.
+    /// The only direction that changes; the other must be seen to carry packets as before.
     only: Option<Direction>,
     injected: bool,
 }
 
 impl LinkChange {
-    /// Of the link between these hosts, in the order in which it joins them.
+    /// Changes the link between these hosts, which are in the order in which it connects them.
     pub(crate) fn new(
         link: LinkHandle,
         hosts: [Host; 2],
@@ -48,7 +48,7 @@ impl LinkChange {
         }
     }
 
-    /// The same of one direction.
+    /// The same in one direction.
     pub(crate) fn one_way(
         link: LinkHandle,
         hosts: [Host; 2],
@@ -94,7 +94,7 @@ impl LinkChange {
         }
     }
 
-    /// Looks at both directions; what was seen, or else in which direction and what.
+    /// Checks both directions; returns what was seen, or an error that names the direction and what was not seen.
     fn both(
         &self,
         mut look: impl FnMut(usize) -> Result<String, Unseen>,
@@ -114,7 +114,7 @@ impl LinkChange {
         Ok(told.join("; "))
     }
 
-    /// Whether this direction is to stay as it is.
+    /// Whether this direction must not change.
     fn stays(&self, way: usize) -> bool {
         self.only.is_some_and(|only| only as usize != way)
     }
@@ -156,7 +156,7 @@ impl Fault for LinkChange {
         let before = |way| self.look().before(way, clock);
         let quick: Result<Vec<Quick>, _> = [0, 1].into_iter().map(before).collect();
         let quick = quick.map_err(|error| self.refused("cannot probe the link", error))?;
-        // From here on dropping it takes back what was set, one direction alone included.
+        // From here on, dropping the fault restores the settings, even if only one direction was changed.
         self.injected = true;
         let at = self.set(&self.during)?;
         let look = |way: usize| match self.stays(way) {

@@ -1,7 +1,7 @@
 //! Probe packets from one host of a link to the other, on a separate port, counted on arrival.
 //!
-//! The rule: results come from sockets on the hosts. A packet that the receiving socket had no room for is
-//! not attributed to the link.
+//! The rule: results come from the hosts' sockets. A packet that the receiving socket
+//! had no room for is not attributed to the link.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,47 +14,47 @@ use brunt_core::{Clock, Nanos};
 
 use crate::{Host, sys};
 
-/// Bytes of a small probe packet, and of the large ones that show how fast a line is.
+/// Bytes of a small probe packet, and of the large ones that measure a line's rate.
 const SMALL_BYTES: usize = 60;
 const LARGE_BYTES: usize = 1392;
-/// Ethernet, IP and UDP headers, and what a frame takes of a wire besides.
+/// Ethernet, IP and UDP headers, plus a frame's overhead on the wire.
 const HEADER_BYTES: usize = 42 + 24;
-/// Small packets that are sent one right after the other, so that one that is held back is overtaken.
+/// Small packets sent back to back, so that a packet that is held back is overtaken.
 const BURST: u64 = 32;
-/// Between two bursts, at the least: 32 000 packets a second.
+/// Minimum time between two bursts: 32 000 packets per second.
 const PACE: Duration = Duration::from_millis(1);
-/// Share of a line that probes take.
+/// Share of a line's rate used by probes.
 const LINE_SHARE: f64 = 0.1;
-/// What the receiving socket holds, if it may.
+/// Requested buffer size of the receiving socket.
 const RECEIVE_BYTES: i32 = 8 << 20;
-/// Times on the way that are kept, of the first packets that arrive.
+/// Maximum travel times kept, of the first packets to arrive.
 const TIMES_MAX: usize = 4096;
-/// How often it is asked for what the kernel counts, and whether enough was seen.
+/// How often the kernel's counters and the end condition are checked.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
-/// ECN's code point for a sender that can take a mark (RFC 3168, 5).
+/// ECN codepoint of an ECN-capable sender (RFC 3168, 5).
 const ECT_0: u8 = 0b10;
-/// Longest nap between two looks.
+/// Longest sleep between two polls.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What a probe saw in one direction.
+/// What a probe observed in one direction.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Seen {
-    /// Packets of which it is known what became of them: arrived, or overdue.
+    /// Packets whose fate is known: arrived, or overdue.
     pub(in super::super) known: u64,
     pub(in super::super) missing: u64,
     pub(in super::super) twice: u64,
-    /// Arrived after one that was sent later (RFC 4737).
+    /// Packets that arrived after one that was sent later (RFC 4737).
     pub(in super::super) overtaken: u64,
-    /// Damaged packets that the receiving host's checksums threw away.
+    /// Damaged packets that the receiving host's checksums rejected.
     pub(in super::super) damaged: u64,
-    /// Arrived with a mark of congestion, by the receiving host's count.
+    /// Packets that arrived with a congestion mark, by the receiving host's counters.
     pub(in super::super) marked: u64,
-    /// Nanoseconds on the way.
+    /// Travel times in nanoseconds.
     times: Vec<u64>,
 }
 
 impl Seen {
-    /// Packets that all arrived, in these nanoseconds.
+    /// All packets arrived, with these travel times in nanoseconds.
     #[cfg(test)]
     pub(super) fn of_times(times: Vec<u64>) -> Seen {
         Seen {
@@ -64,24 +64,24 @@ impl Seen {
         }
     }
 
-    /// Nanoseconds on the way of this share (0 to 1) of the packets or less.
+    /// The travel time, in nanoseconds, below which this share (0 to 1) of the packets lies.
     pub(super) fn time(&self, share: f64) -> Option<u64> {
         let mut times = self.times.clone();
         let place = ((times.len().checked_sub(1)?) as f64 * share) as usize;
         Some(*times.select_nth_unstable(place).1)
     }
 
-    /// Nanoseconds by which the middle 80 % of packets lie apart.
+    /// Spread of the travel times of the middle 80 % of packets, in nanoseconds.
     pub(super) fn apart(&self) -> Option<u64> {
         Some(self.time(0.9)? - self.time(0.1)?)
     }
 
-    /// Nanoseconds on the way of the quickest packet.
+    /// Shortest travel time in nanoseconds.
     pub(super) fn least(&self) -> Option<u64> {
         self.times.iter().copied().min()
     }
 
-    /// How many arrived with a time.
+    /// Number of packets with a travel time.
     pub(in super::super) fn arrived(&self) -> usize {
         self.times.len()
     }
@@ -112,20 +112,20 @@ impl std::fmt::Display for Seen {
     }
 }
 
-/// A pair of sockets that sends packets one way.
+/// A pair of sockets that sends packets in one direction.
 pub(in super::super) struct Probe {
     from: UdpSocket,
     to: UdpSocket,
-    /// The receiving host's counts: those of RFCs, and Linux's own.
+    /// The receiving host's counters: RFC-defined ones, and Linux's own.
     snmp: File,
     netstat: Option<File>,
 }
 
 impl Probe {
-    /// `capable`: its packets say that they can take a mark of congestion.
+    /// `capable`: the packets are ECN-capable.
     pub(in super::super) fn new(from: &Host, to: &Host, capable: bool) -> io::Result<Probe> {
         let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
-        // It stays that host's, whoever reads it.
+        // The open file keeps reporting that host's counters, whichever thread reads it.
         let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
         let netstat = capable
             .then(|| to.run(|| File::open("/proc/thread-self/net/netstat")))
@@ -147,8 +147,8 @@ impl Probe {
         })
     }
 
-    /// Sends up to `packets` small ones and looks what becomes of each within `wait`; ends before when
-    /// `enough` says so, or at `deadline`. They take a tenth of a line of `line` bits a second.
+    /// Sends up to `packets` small packets and waits up to `wait` for each; stops early when `enough` says so, or at
+    /// `deadline`. The packets use a tenth of a line of `line` bits per second.
     pub(in super::super) fn flood(
         &self,
         clock: &Clock,
@@ -195,10 +195,9 @@ impl Probe {
         }
     }
 
-    /// Sends trains of packets; the most bits a second that arrived from the begin of a train to one of its
-    /// packets, less `delay`. The first of a train is waited
-    /// for, and then each for the next. A line is never seen to be faster than it is, and nothing but the line makes all
-    /// of them slow.
+    /// Sends trains of packets; returns the highest rate, in bits per second, from the start of a train to one of its
+    /// packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for each next
+    /// one. The result never exceeds the line's rate, and only the line itself can slow down all trains.
     pub(super) fn quickest(
         &self,
         clock: &Clock,
@@ -222,8 +221,7 @@ impl Probe {
                 }
             }
             let mut came = BTreeSet::new();
-            // After the first has come the others follow as quickly as the line lets them; one that is lost is
-            // not waited for.
+            // After the first packet, the others follow as fast as the line allows; lost packets are not waited for.
             let mut patience = wait;
             while (came.len() as u64) < sent && clock.now().since(begin) < patience {
                 let Some(bytes) = receive(&self.to, &mut packet)? else {
@@ -231,11 +229,11 @@ impl Probe {
                     continue;
                 };
                 let number = number(&packet[..bytes]) as u64;
-                // Of an earlier train, or a second time.
+                // From an earlier train, or a duplicate.
                 if bytes != train.bytes || number < first || !came.insert(number) {
                     continue;
                 }
-                // So many have passed the line by now, at the least: it is not slower than that.
+                // At least this many packets have passed by now, so the line is at least this fast.
                 let so_far = clock.now().since(begin);
                 patience = wait.min(so_far + follow);
                 let took = so_far.saturating_sub(delay).as_secs_f64().max(1e-9);
@@ -247,7 +245,7 @@ impl Probe {
         Ok(quickest)
     }
 
-    /// Packets that the receiving host's checksums threw away so far, of IP, TCP and UDP.
+    /// Packets rejected so far by the receiving host's IP, TCP and UDP checksums.
     fn checksum_errors(&self) -> io::Result<u64> {
         Ok(count_named(
             &read_again(&self.snmp)?,
@@ -255,7 +253,7 @@ impl Probe {
         ))
     }
 
-    /// Packets marked with congestion that reached the receiving host so far; none where none can be marked.
+    /// Packets with a congestion mark received by the host so far; 0 if the probe is not ECN-capable.
     fn marks(&self) -> io::Result<u64> {
         let Some(netstat) = &self.netstat else {
             return Ok(0);
@@ -264,24 +262,24 @@ impl Probe {
     }
 }
 
-/// Small packets under way, and what became of those before.
+/// Small packets in flight, and the fate of earlier ones.
 #[derive(Default)]
 struct Flood {
-    /// When each was sent.
+    /// Send time of each packet.
     sent: Vec<Nanos>,
-    /// How many times each arrived.
+    /// Number of arrivals of each packet.
     arrived: Vec<u8>,
-    /// Of so many, from the first on, it is known what became of them.
+    /// Number of packets, from the first on, whose fate is known.
     settled: usize,
-    /// Of those, so many have not arrived.
+    /// Settled packets that have not arrived.
     missing: u64,
-    /// The last of those that arrived, in the order of sending.
+    /// Highest index of the packets that arrived.
     latest: Option<usize>,
     seen: Seen,
 }
 
 impl Flood {
-    /// Sends a burst, or as much of it as the host takes now.
+    /// Sends a burst, or as much of it as the host accepts now.
     fn send_burst(&mut self, from: &UdpSocket, clock: &Clock) -> io::Result<()> {
         let mut packet = [0u8; SMALL_BYTES];
         for _ in 0..BURST {
@@ -298,7 +296,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Takes in what has arrived.
+    /// Receives the packets that have arrived.
     fn receive(&mut self, to: &UdpSocket, clock: &Clock) -> io::Result<()> {
         let mut packet = [0u8; LARGE_BYTES];
         while let Some(bytes) = receive(to, &mut packet)? {
@@ -311,7 +309,7 @@ impl Flood {
                 self.seen.twice += 1;
                 continue;
             }
-            // It was given up, and came nevertheless.
+            // The packet arrived after it had been given up.
             self.missing -= u64::from(index < self.settled);
             if self.seen.times.len() < TIMES_MAX {
                 self.seen
@@ -324,7 +322,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Gives up those that have not arrived within `wait`.
+    /// Gives up packets that have not arrived within `wait`.
     fn settle(&mut self, now: Nanos, wait: Duration) {
         while self.settled < self.sent.len()
             && (self.arrived[self.settled] > 0 || now.since(self.sent[self.settled]) > wait)
@@ -336,7 +334,7 @@ impl Flood {
     }
 }
 
-/// Packets one right after the other.
+/// Packets sent back to back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeTrain {
     pub(super) packets: u64,
@@ -344,7 +342,7 @@ pub(super) struct ProbeTrain {
 }
 
 impl ProbeTrain {
-    /// One that takes a line of this rate about 25 ms, and fits into half of a queue of so many bytes.
+    /// A train that takes a line of this rate about 25 ms and fits into half of a queue of `queue_bytes`.
     pub(super) fn for_line(rate: u64, queue_bytes: u64) -> ProbeTrain {
         let bytes = if rate < 1_000_000 {
             SMALL_BYTES
@@ -359,7 +357,7 @@ impl ProbeTrain {
         }
     }
 
-    /// How long a line of this rate takes.
+    /// How long the train takes on a line of this rate.
     pub(super) fn time(&self, rate: u64) -> Duration {
         let bits = self.packets as f64 * (self.bytes + HEADER_BYTES) as f64 * 8.0;
         Duration::from_secs_f64(bits / rate as f64)
@@ -372,7 +370,7 @@ fn number(packet: &[u8]) -> usize {
         .map_or(usize::MAX, |bytes| u64::from_le_bytes(*bytes) as usize)
 }
 
-/// What has arrived, if anything has.
+/// Receives a packet, if one has arrived.
 fn receive(socket: &UdpSocket, packet: &mut [u8]) -> io::Result<Option<usize>> {
     match socket.recv(packet) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -381,7 +379,7 @@ fn receive(socket: &UdpSocket, packet: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Nothing there, or no place: not now.
+/// No data, or no buffer space: try later.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
         || error.raw_os_error() == Some(libc::ENOBUFS)
@@ -394,7 +392,7 @@ pub(in super::super) fn read_again(mut file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// The sum of these counts in `/proc/net/snmp` or `/proc/net/netstat`: lines in pairs, names and then values.
+/// Sums these counters of `/proc/net/snmp` or `/proc/net/netstat`: pairs of lines, names and then values.
 fn count_named(text: &str, names: &[&str]) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.chunks_exact(2);
@@ -409,7 +407,7 @@ fn count_named(text: &str, names: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// What the kernel's checksums threw away is found under its names, wherever they stand.
+    /// The kernel's checksum error counters are found by name, wherever they are.
     #[test]
     fn damaged_packets_are_counted() {
         let text = "Ip: Forwarding InHdrErrors OutRequests\nIp: 1 3 900\n\
@@ -418,7 +416,7 @@ mod tests {
         assert_eq!(errors(text), 10);
         assert_eq!(errors(""), 0);
         assert_eq!(errors("Udp: InCsumErrors\nUdp:"), 0);
-        // The names that are looked for are those of this very kernel.
+        // The names exist in the running kernel.
         let own = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
         assert!(
             own.contains("InHdrErrors") && own.contains("InCsumErrors"),
@@ -428,7 +426,7 @@ mod tests {
         assert!(own.contains("InCEPkts"), "{own}");
     }
 
-    /// A train is long enough to be told from a late look, and short enough for its queue.
+    /// A train is long enough to be distinguished from a late poll, and short enough for its queue.
     #[test]
     fn trains_fit_their_line() {
         let check = |rate, queue, packets, bytes| {

@@ -12,25 +12,25 @@ use brunt_core::Span;
 use super::probe::Seen;
 use crate::link::Settings;
 
-/// A trouble has to be seen on so many times the packets on which it is expected once: it is missed once in
-/// 10^5 times.
+/// An impairment must be seen on this many times the packets on which it is
+/// expected once: it is missed once in 10^5 times.
 pub(super) const EXPECTED: f64 = 11.5;
-/// That it is gone is looked for on so many times as many packets; with less than half of what is expected
-/// of it then, it is gone: a Poisson number with a mean of 20 is 10 or less once in a hundred times.
+/// Its absence is checked on this many times the packets. Less than half of the expected number means that it is gone:
+/// a Poisson variable with mean 20 is 10 or less once in a hundred times.
 pub(super) const EXPECTED_GONE: f64 = 20.0;
-/// What is expected less often on the most packets is not even looked for.
+/// An impairment that is expected less often than this on the maximum number of packets is not checked.
 pub(super) const EXPECTED_LEAST: f64 = 5.0;
-/// Most packets of a probe, and fewest.
+/// Maximum and minimum packets per probe.
 pub(super) const PACKETS_MAX: u64 = 60_000;
 pub(in super::super) const PACKETS_MIN: u64 = 256;
-/// A delay is shown by as many packets.
+/// Minimum packets to show a delay.
 pub(in super::super) const TIMED_MIN: usize = 16;
-/// Packets may lie so far apart, in nanoseconds, without a jitter having been set; a busy machine's do.
+/// Spread of packets, in nanoseconds, that can occur without jitter on a busy machine.
 const JITTER_LEAST: f64 = 500e3;
-/// A packet may be late by so much without a delay having been set; a busy machine is.
+/// Lateness that can occur without a delay on a busy machine.
 pub(super) const LATE: Duration = Duration::from_millis(150);
 
-/// What can be wrong with packets.
+/// An impairment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Trouble {
     Loss,
@@ -42,7 +42,7 @@ pub(in super::super) enum Trouble {
     Delay,
     Jitter,
     SlowLine,
-    /// Missing though nothing is to be lost.
+    /// Packets are missing although none should be lost.
     Missing,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// The setting that makes it, of those that are a share of packets.
+    /// The setting that causes it, for impairments of a share of packets.
     fn key(self) -> Option<&'static str> {
         match self {
             Trouble::Loss => Some("loss"),
@@ -77,7 +77,7 @@ impl Trouble {
     }
 }
 
-/// The rate of a line that has become slower, where that can be seen: of no line if nothing arrives.
+/// The new rate of a line that becomes slower, if that can be observed: not if nothing arrives.
 pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
     let arrives = during.loss_share() < 1.0;
     arrives
@@ -86,7 +86,7 @@ pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
         .filter(|rate| before.rate_bits().is_none_or(|before| *rate < before))
 }
 
-/// After so long a packet does not come any more.
+/// Maximum travel time: a packet won't arrive after this.
 pub(crate) fn longest(settings: &Settings) -> Duration {
     let queued = settings.rate_bits().map_or(0.0, |rate| {
         settings.queue_bytes() as f64 * 8.0 / rate as f64
@@ -96,7 +96,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
     } else {
         Duration::ZERO
     };
-    // A queue that never empties belongs to a load that fills it; a bound all the same.
+    // A queue that never empties belongs to a load that fills it; cap the time all the same.
     settings.delay.0
         + settings.jitter.0 * 4
         + held
@@ -104,7 +104,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
         + Duration::from_secs_f64(queued.min(2.0))
 }
 
-/// No packet is quicker.
+/// Minimum travel time.
 pub(super) fn shortest(settings: &Settings) -> Duration {
     // The values of a table end at four jitters.
     let early = if settings.distribution.is_some() {
@@ -115,12 +115,12 @@ pub(super) fn shortest(settings: &Settings) -> Duration {
     settings.delay.0.saturating_sub(settings.jitter.0 * early)
 }
 
-/// Whether packets take longer.
+/// Whether packets are delayed longer.
 pub(super) fn later(before: &Settings, during: &Settings) -> bool {
     during.delay.0 > before.delay.0 && during.loss_share() < 1.0
 }
 
-/// Nanoseconds that this share of the packets takes at most.
+/// Maximum travel time, in nanoseconds, of this share of the packets.
 fn quantile(settings: &Settings, share: f64) -> f64 {
     let table = settings
         .distribution
@@ -130,8 +130,9 @@ fn quantile(settings: &Settings, share: f64) -> f64 {
     (settings.delay.0.as_nanos() as f64 + jitters * settings.jitter.0.as_nanos() as f64).max(0.0)
 }
 
-/// The share of packets by whose time a delay is judged: half of them, unless the middle of the table is a gap. On
-/// which side of a gap the median of some packets lies is chance; then it is the middle of the slower peak.
+/// The share of packets by whose travel time a delay is judged: half, unless the middle of the
+/// distribution is a gap. Then it is chance on which side of the gap the median of some packets
+/// lies, so the middle of the slower peak is used.
 fn judged(during: &Settings) -> f64 {
     let apart = |from, to| quantile(during, to) - quantile(during, from);
     if apart(0.4, 0.6) * 2.0 > apart(0.1, 0.9) {
@@ -141,8 +142,8 @@ fn judged(during: &Settings) -> f64 {
     }
 }
 
-/// Nanoseconds that the [`judged`] share of packets takes, and not a little less of them: where a peak begins just below
-/// the share, fewer packets than expected would miss it.
+/// The travel time, in nanoseconds, of the [`judged`] share of packets. Slightly fewer packets if it is above half:
+/// where a peak begins just below the share, fewer packets than expected would miss it.
 fn typical(settings: &Settings, share: f64) -> f64 {
     if share > 0.5 {
         quantile(settings, share - 0.1)
@@ -151,7 +152,7 @@ fn typical(settings: &Settings, share: f64) -> f64 {
     }
 }
 
-/// The jitter, in nanoseconds, of an evenly distributed delay of which the middle 80 % lie as far apart.
+/// The jitter, in nanoseconds, of a uniformly distributed delay whose middle 80 % have the same spread.
 fn jitter(settings: &Settings) -> f64 {
     let table = settings
         .distribution
@@ -163,19 +164,20 @@ fn jitter(settings: &Settings) -> f64 {
     apart * settings.jitter.0.as_nanos() as f64
 }
 
-/// Within which packets have to lie before, so that more jitter than that can be seen; `None` if there is no more.
+/// The spread below which packets must lie before, so that more jitter can be
+/// recognized; `None` if jitter doesn't increase.
 pub(super) fn more_jitter(before: &Settings, during: &Settings) -> Option<Duration> {
     (jitter(during) > jitter(before))
         .then(|| Duration::from_nanos((jitter(before) + jitter(during) / 4.0) as u64))
 }
 
-/// Half way between two delays, in nanoseconds: what tells them apart.
+/// The midpoint between two delays, in nanoseconds, which separates them.
 pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
     let share = judged(during);
     f64::midpoint(typical(during, share), quantile(before, share))
 }
 
-/// Whether there is more of a trouble that probe packets meet.
+/// Whether any impairment that probe packets can meet increases.
 pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
     let more = shares(before, during)
         .iter()
@@ -184,7 +186,7 @@ pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
     more || times || slower(before, during).is_some()
 }
 
-/// A trouble that meets a share of packets, and how many of them it meets independently of each other.
+/// An impairment of a share of packets, and the rate of independent occurrences.
 struct Share {
     what: Trouble,
     before: f64,
@@ -194,8 +196,8 @@ struct Share {
 }
 
 impl Share {
-    /// Packets on which it is expected so many times if it is new; if there is more of it, packets on which the
-    /// numbers before and during lie so far apart that half way between is 4.3 standard deviations from both.
+    /// Packets on which it is expected `times` times if it is new. If it increases: packets on which the numbers before
+    /// and during differ so much that their midpoint is 4.3 standard deviations from both.
     fn packets(&self, times: f64) -> f64 {
         let Share {
             before,
@@ -210,7 +212,7 @@ impl Share {
         4.0 * 4.3f64.powi(2) * during * clumped / (during - before).powi(2)
     }
 
-    /// The share during that would be seen on the most packets, everything else as it is.
+    /// The smallest share that would be seen on the maximum number of packets, with everything else unchanged.
     fn least_that_shows(&self) -> f64 {
         let most = PACKETS_MAX as f64;
         if self.before == 0.0 {
@@ -232,7 +234,7 @@ impl Share {
         during
     }
 
-    /// Whether so many of `known` packets are more than `before`.
+    /// Whether `hit` of `known` packets are more than the share before.
     fn shows(&self, hit: u64, known: u64, packets: u64) -> bool {
         match self.before == 0.0 {
             true => hit > 0,
@@ -264,7 +266,7 @@ fn shares(before: &Settings, during: &Settings) -> [Share; 5] {
     ]
 }
 
-/// How many packets met each of [`shares`].
+/// Number of packets affected by each of [`shares`].
 fn hits(seen: &Seen) -> [u64; 5] {
     [
         seen.missing,
@@ -275,7 +277,7 @@ fn hits(seen: &Seen) -> [u64; 5] {
     ]
 }
 
-/// Packets that it takes to see each trouble of which there is more; see [`Share::packets`].
+/// Packets required to see every impairment that increases; see [`Share::packets`].
 pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
@@ -283,7 +285,7 @@ pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
         .fold(PACKETS_MIN, u64::max)
 }
 
-/// The trouble that takes the most packets, in words, and what could be seen instead.
+/// Describes the impairment that needs the most packets, and a setting that could be seen instead.
 pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
@@ -300,7 +302,7 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
     };
     let least = two_digits_up(share.least_that_shows());
     let key = share.what.key().unwrap_or("loss");
-    // Of losses in bursts the share follows from two numbers.
+    // With burst losses, the share follows from two values.
     let instead = match during.loss_bursts {
         Some(_) if key == "loss" => format!("write loss_bursts with a share of {least} or more"),
         _ => format!("write {key} = {least} or more"),
@@ -308,7 +310,7 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
     (what, instead)
 }
 
-/// Where these were not seen although they were set: settings that are twice as plain; empty where there is nothing plainer.
+/// Suggests settings, twice as large, for impairments that were set but not seen; empty if there are none.
 pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
     let shares = shares(during, during);
     let written = |trouble: &Trouble| match trouble {
@@ -326,8 +328,8 @@ pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
     advised(absent.iter().filter_map(written))
 }
 
-/// Where these are still seen although they are over: settings that would differ from what remains, twice as large.
-/// `line` is what trains of packets made, in bits a second.
+/// Suggests settings for impairments that are still seen although they are over: twice what remains. `line` is the rate
+/// of the packet trains, in bits per second.
 pub(super) fn beyond(present: &[Trouble], seen: &Seen, line: Option<f64>) -> String {
     let twice = |nanos: u64| upwards(Duration::from_nanos(nanos) * 2);
     let hits = shares(&Settings::default(), &Settings::default())
@@ -362,22 +364,22 @@ fn advised(settings: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// A time to write in a file, of two digits, not shorter than this one.
+/// Rounds a time up to two digits, for use in a file.
 pub(super) fn upwards(time: Duration) -> Span {
     let nanos = time.as_nanos().max(1) as u64;
     let unit = 10u64.pow(nanos.ilog10().saturating_sub(1));
     Span(Duration::from_nanos(nanos.div_ceil(unit) * unit))
 }
 
-/// A share of two digits, not less than this one.
+/// Rounds a share up to two digits.
 fn two_digits_up(share: f64) -> f64 {
     let unit = 10f64.powi(share.log10().floor() as i32 - 1);
-    // To an even number of units, but for what a division by them adds.
+    // Rounds up to whole units, ignoring the division's rounding error.
     let units = (share / unit - 1e-9).ceil();
     format!("{:.6}", units * unit).parse().unwrap_or(share)
 }
 
-/// What the settings name and was not seen yet.
+/// Impairments that the settings cause and that were not seen yet.
 pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<Trouble> {
     let mut missing = Vec::new();
     if during.loss_share() >= 1.0 {
@@ -395,13 +397,13 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
     if during.delay.0 > before.delay.0 && !(timed && time(share) >= late) {
         missing.push(Trouble::Delay);
     }
-    // Packets that keep their order under jitter come late together rather than apart.
+    // Packets that keep their order under jitter are late together rather than spread out.
     let (was, is) = (jitter(before), jitter(during));
     let apart = time(0.9) - time(0.1) >= is / 4.0 || time(0.5) >= quantile(during, 0.5) + is / 2.0;
     if is > was && !(timed && apart) {
         missing.push(Trouble::Jitter);
     }
-    // A trouble of which there is no more than before proves nothing.
+    // An impairment that doesn't increase proves nothing.
     let needed = packets(before, during, EXPECTED).min(PACKETS_MAX);
     for (share, hit) in shares(before, during).iter().zip(hits(seen)) {
         if share.during > share.before && !share.shows(hit, seen.known, needed) {
@@ -411,7 +413,7 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
     missing
 }
 
-/// What is still to be seen of settings that are over, on up to `packets` packets.
+/// Impairments still seen after their settings ended, on up to `packets` packets.
 pub(super) fn still(
     before: &Settings,
     during: &Settings,
@@ -424,13 +426,13 @@ pub(super) fn still(
     if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
         still.push(Trouble::Delay);
     }
-    // The middle half of packets lies about as far apart as the jitter is long, whatever its shape.
+    // The spread of the middle half of packets is about the jitter, whatever the distribution.
     let apart = f64::midpoint(jitter(before), jitter(during));
     if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST)
     {
         still.push(Trouble::Jitter);
     }
-    // Less than half of what would be expected is none of it.
+    // Less than half of the expected number counts as gone.
     for (share, hit) in shares(before, during).iter().zip(hits(seen)) {
         let half = f64::midpoint(share.during, share.before) * packets as f64;
         if share.during > share.before && hit as f64 > half.max(1.0) {
@@ -450,8 +452,8 @@ mod tests {
     use super::*;
     use crate::link::Distribution;
 
-    /// A delay is seen where there is one, and only there, whatever the shape of its table: also where the middle of
-    /// the table is a gap between two peaks, so that the median of some packets is chance.
+    /// A delay is seen if and only if there is one, whatever the shape of its table: even if the middle of the table is
+    /// a gap between two peaks, so that the median of some packets is chance.
     #[test]
     fn delays_of_two_peaks_are_judged_by_what_the_table_does() {
         let table = |name: &str, values: &str| {
@@ -516,7 +518,7 @@ mod tests {
         }
     }
 
-    /// What was not seen, or is still seen, is said with settings that would differ from it.
+    /// Suggestions for effects that were not seen, or still seen, use settings that would differ from them.
     #[test]
     fn plainer_settings_are_named() {
         let during: Settings =

@@ -1,9 +1,9 @@
-//! What a link does to TCP connections rather than to packets: ends that it holds back ([`slow_close`]) and resets
-//! that it sends ([`reset`]). Here: TCP segments in frames, read and made.
+//! Impairments of TCP connections rather than packets: FINs that are held back ([`slow_close`]) and resets that are
+//! sent ([`reset`]). This module parses and builds TCP segments in frames.
 //!
-//! Called by the link's thread ([`super::driver`]), for directions where something of it is set; time comes in
-//! with each call. The rule: of a connection only what passed is known, and a link that cannot keep account of one
-//! leaves it alone and counts it.
+//! Called by the link's thread ([`super::driver`]) for directions with such impairments; each call
+//! gets the time. The rule: only packets that passed are known about a connection. A connection that
+//! cannot be tracked is left alone and counted.
 
 pub(super) mod reset;
 pub(super) mod slow_close;
@@ -37,7 +37,7 @@ impl Flow {
     }
 }
 
-/// What stands in the headers of a segment, or of a train of them, of IPv4.
+/// Header fields of an IPv4 TCP segment, or of a train of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) flow: Flow,
@@ -45,12 +45,12 @@ pub(super) struct Segment {
     pub(super) acknowledgement: u32,
     pub(super) flags: u8,
     pub(super) payload_bytes: usize,
-    /// Where TCP's header begins in the frame, virtio-net header included.
+    /// Offset of the TCP header in the frame, including the virtio-net header.
     tcp_offset: usize,
 }
 
 impl Segment {
-    /// Of a frame, virtio-net header first; `None` for all that is no TCP of IPv4, and for fragments.
+    /// Parses a frame, virtio-net header first; `None` for anything but TCP over IPv4, and for fragments.
     pub(super) fn parse(buffer: &[u8]) -> Option<Segment> {
         let frame = buffer.get(VNET_HEADER_BYTES..)?;
         let ip = frame.get(ETHERNET_BYTES..)?;
@@ -63,7 +63,7 @@ impl Segment {
             .get(ip_header_bytes..)
             .filter(|tcp| tcp.len() >= 20 && ip_header_bytes >= 20)?;
         let header_bytes = ip_header_bytes + usize::from(tcp[12] >> 4) * 4;
-        // A short frame may be padded; that of a train is as long as it is.
+        // A short frame may be padded; a train is as long as the frame.
         let stated = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let ip_bytes = if buffer[1] == packet::GSO_NONE {
             stated
@@ -94,7 +94,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// The sequence number behind it: what its receiver waits for next once it has it.
+    /// The sequence number after it, which its receiver expects next.
     pub(super) fn end(&self) -> u32 {
         let ends = u32::from(self.is(SYN)) + u32::from(self.is(FIN));
         self.sequence
@@ -102,14 +102,14 @@ impl Segment {
             .wrapping_add(ends)
     }
 
-    /// Takes a flag out of the frame that this was parsed from; its checksum stays as right as it was.
+    /// Clears a flag in the frame from which this was parsed; a correct checksum stays correct.
     pub(super) fn clear(&self, buffer: &mut [u8], flag: u8) {
         let left = buffer[0] & packet::NEEDS_CHECKSUM != 0;
         let tcp = &mut buffer[self.tcp_offset..];
         let before = [tcp[12], tcp[13]];
         tcp[13] &= !flag;
         let after = [tcp[12], tcp[13]];
-        // What the host left to be finished covers the pseudo-header alone so far.
+        // A partial checksum only covers the pseudo-header so far.
         if !left {
             packet::move_checksum(&mut tcp[16..18], before, after);
         }
@@ -121,8 +121,8 @@ pub(super) fn is_before(first: u32, second: u32) -> bool {
     (first.wrapping_sub(second) as i32) < 0
 }
 
-/// A segment without data or options: what it says, and all its checksums. `like` is a frame of the same connection,
-/// from which it takes the Ethernet addresses; if it went the other way, turned round.
+/// Builds a segment without data or options, including its checksums. `like` is a frame of the same connection from
+/// which the Ethernet addresses are copied; they are swapped if it went in the other direction.
 pub(super) fn bare(
     like: &[u8],
     of: Flow,
@@ -175,7 +175,7 @@ pub(super) mod tests {
     pub(in super::super) const SERVER: SocketAddrV4 =
         SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
 
-    /// A segment with this payload and flags, all checksums done.
+    /// A segment with this payload and these flags, and complete checksums.
     pub(in super::super) fn segment(
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -193,7 +193,7 @@ pub(super) mod tests {
         buffer
     }
 
-    /// What is made is what is read, with right checksums, and turned round it goes back.
+    /// Segments round-trip with correct checksums, and can be reversed.
     #[test]
     fn segments_are_read_and_made() {
         let made = segment(CLIENT, SERVER, [7, 9], PSH | ACK, b"odd");
@@ -236,7 +236,7 @@ pub(super) mod tests {
         assert_eq!(Segment::parse(&train()).unwrap().payload_bytes, 4000);
     }
 
-    /// A flag is taken out, and the checksum stays right, whether the card or the host finishes it.
+    /// A flag is cleared and the checksum stays correct, whether it is complete or partial.
     #[test]
     fn flags_are_taken_out() {
         let mut whole = segment(CLIENT, SERVER, [7, 9], FIN | PSH | ACK, b"last words");
@@ -255,7 +255,7 @@ pub(super) mod tests {
         assert!(!Segment::parse(&last).unwrap().is(FIN));
     }
 
-    /// A frame cut short anywhere, a fragment, and other protocols are no segments.
+    /// Truncated frames, fragments, and other protocols are not segments.
     #[test]
     fn other_frames_are_left_alone() {
         let whole = segment(CLIENT, SERVER, [7, 9], ACK, b"");
@@ -277,7 +277,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Sequence numbers go round.
+    /// Sequence numbers wrap around.
     #[test]
     fn sequence_numbers_go_round() {
         assert!(is_before(1, 2) && !is_before(2, 1) && !is_before(2, 2));

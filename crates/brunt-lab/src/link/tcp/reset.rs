@@ -5,8 +5,7 @@
 //! link derives it from the packets it has seen: the number after everything the sender sent, if nothing of
 //! it was lost or reordered; and if the receiver keeps sending, the number that it acknowledges.
 //!
-//! The rule: a connection is reset only once established, and the reset is repeated until the receiver is
-//! silent.
+//! The rule: a connection is reset only once established, and the reset is repeated until the receiver is silent.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -17,7 +16,7 @@ use brunt_core::Nanos;
 use super::super::Direction;
 use super::{ACK, CONNECTIONS_MAX, Flow, RST, SYN, Segment, bare, is_before};
 
-/// A receiver that still speaks so long after a reset did not believe it.
+/// A receiver that still sends this long after a reset didn't accept it.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Which connections between two hosts are reset.
@@ -25,31 +24,31 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 pub enum ResetPorts {
     /// All of them.
     All,
-    /// All that have this port at either end, those that are made later included.
+    /// All connections with this port at either end, including later ones.
     Either(u16),
-    /// The one between these ports.
+    /// The connection between these ports.
     Both {
-        /// The port of the host from which the reset seems to come.
+        /// The port of the apparent sender of the reset.
         from: u16,
-        /// The port of the host that gets it.
+        /// The port of the receiver of the reset.
         to: u16,
     },
 }
 
-/// Resets that a link sends while it is told to.
+/// A rule by which a link sends resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResetRule {
-    /// The direction in which they go.
+    /// The direction of the resets.
     pub(crate) direction: Direction,
-    /// The host from which they seem to come.
+    /// The apparent sender of the resets.
     pub(crate) from: Ipv4Addr,
-    /// The host that gets them.
+    /// The receiver of the resets.
     pub(crate) to: Ipv4Addr,
     pub(crate) ports: ResetPorts,
 }
 
 impl ResetRule {
-    /// Whether it is about this flow, which goes its way.
+    /// Whether the rule applies to this flow, which is in the rule's direction.
     fn is_about(&self, flow: Flow) -> bool {
         let ports = match self.ports {
             ResetPorts::All => true,
@@ -60,26 +59,26 @@ impl ResetRule {
     }
 }
 
-/// What [`Resets::on_frame`] wants done.
+/// The reaction that [`Resets::on_frame`] requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Reaction {
     Nothing,
-    /// Send this packet in the rule's direction, behind what came there so far.
+    /// Send this packet in the rule's direction, after the packets that arrived so far.
     Send(Vec<u8>),
-    /// There are too many connections to keep account of.
+    /// There are too many connections to track.
     Untracked,
 }
 
-/// The resets of a link: those that are to be sent by a rule, if there is one.
+/// The resets of a link, if there is a rule.
 #[derive(Debug, Default)]
 pub(in super::super) struct Resetter {
     resets: Option<Resets>,
-    /// Made and not sent yet.
+    /// Resets that were built and not sent yet.
     waiting: Vec<Vec<u8>>,
 }
 
 impl Resetter {
-    /// Resets by this rule from now on; by the same as before, as before.
+    /// Applies a rule; the same rule again changes nothing.
     pub(in super::super) fn change(&mut self, rule: Option<ResetRule>) {
         if self.resets.as_ref().map(|resets| resets.rule) != rule {
             self.resets = rule.map(Resets::new);
@@ -87,13 +86,13 @@ impl Resetter {
         }
     }
 
-    /// Whether frames have to be shown to it.
+    /// Whether it needs to see frames.
     #[inline]
     pub(in super::super) fn is_armed(&self) -> bool {
         self.resets.is_some()
     }
 
-    /// A frame came in a direction. If it could not be kept account of: for how long the rule has been looking.
+    /// Processes a frame. Returns how long the rule has been active if the connection cannot be tracked.
     pub(in super::super) fn look(
         &mut self,
         direction: Direction,
@@ -112,7 +111,7 @@ impl Resetter {
         }
     }
 
-    /// What is to be sent in this direction.
+    /// Takes the resets to send in this direction.
     pub(in super::super) fn take(&mut self, direction: Direction) -> Vec<Vec<u8>> {
         match self
             .resets
@@ -125,23 +124,23 @@ impl Resetter {
     }
 }
 
-/// A rule and the connections that it has met.
+/// A rule and the connections it has seen.
 #[derive(Debug)]
 struct Resets {
     rule: ResetRule,
-    /// When it was shown the first frame.
+    /// When it saw the first frame.
     since: Option<Nanos>,
-    /// By their flow in the rule's direction.
+    /// Keyed by their flow in the rule's direction.
     connections: HashMap<Flow, Connection>,
 }
 
 #[derive(Debug)]
 struct Connection {
-    /// Behind everything that passed in the rule's direction.
+    /// The sequence number after everything that passed in the rule's direction.
     next: u32,
     /// When the last reset was sent.
     sent: Option<Nanos>,
-    /// One side has said so itself that it is over.
+    /// Whether one side has reset the connection itself.
     over: bool,
 }
 
@@ -154,7 +153,7 @@ impl Resets {
         }
     }
 
-    /// A frame came in a direction.
+    /// Processes a frame.
     fn on_frame(&mut self, direction: Direction, frame: &[u8], now: Nanos) -> Reaction {
         let Some(segment) = Segment::parse(frame) else {
             return Reaction::Nothing;
@@ -247,7 +246,8 @@ mod tests {
         Some(reset.sequence)
     }
 
-    /// A connection is reset once it is open, behind what its sender sent; one that believes it is left alone.
+    /// A connection is reset once established, after the sender's last data; a
+    /// receiver that accepts the reset gets no more.
     #[test]
     fn open_connections_are_reset() {
         let mut resets = of_port();
@@ -267,7 +267,7 @@ mod tests {
             on(THERE, CLIENT, SERVER, [100, 500], ACK, b"", 2),
             Some(100)
         );
-        // What was under way already, and the answer to what the client sends on.
+        // Packets that were already in flight, and the reply to what the client sends next.
         assert_eq!(
             on(THERE, CLIENT, SERVER, [100, 500], PSH | ACK, b"data", 3),
             None
@@ -277,7 +277,7 @@ mod tests {
             on(THERE, CLIENT, SERVER, [104, 500], ACK, b"", 1_000_000_000),
             None
         );
-        // A new connection between the same ports is another one.
+        // A new connection between the same ports is tracked separately.
         assert_eq!(
             on(THERE, CLIENT, SERVER, [7000, 0], SYN, b"", 2_000_000_000),
             None
@@ -296,13 +296,13 @@ mod tests {
         );
     }
 
-    /// A receiver that speaks on is told again, by the number that it waits for itself.
+    /// A receiver that keeps sending gets another reset, with the sequence number that it acknowledges.
     #[test]
     fn resets_are_tried_again() {
         let mut resets = of_port();
         let data = segment(CLIENT, SERVER, [100, 500], PSH | ACK, b"data");
         assert_eq!(sent(resets.on_frame(THERE, &data, Nanos(0))), Some(104));
-        // The data was lost: the server waits for 100 still, and says so (a challenge ACK).
+        // The data was lost: the server still expects 100, and says so (a challenge ACK).
         let challenge = segment(SERVER, CLIENT, [500, 100], ACK, b"");
         let soon = Nanos(AGAIN_AFTER.as_nanos() as u64 - 1);
         assert_eq!(sent(resets.on_frame(BACK, &challenge, soon)), None);
@@ -315,7 +315,7 @@ mod tests {
         );
     }
 
-    /// Sent again, older data does not move the number back, and an end counts as one.
+    /// Retransmitted old data doesn't move the number back, and a FIN counts as one.
     #[test]
     fn the_number_is_behind_all_that_passed() {
         let mut resets = of_port();
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(resets.connections.values().next().unwrap().next, 3);
     }
 
-    /// Only what was asked for is reset.
+    /// Only the requested connections are reset.
     #[test]
     fn other_connections_are_left_alone() {
         let data = segment(CLIENT, SERVER, [1, 1], ACK, b"");

@@ -11,39 +11,39 @@ use brunt_core::Nanos;
 use super::super::schedule::Schedule;
 use super::{ACK, CONNECTIONS_MAX, FIN, Flow, RST, SYN, Segment, bare};
 
-/// What becomes of a frame.
+/// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Passing {
-    /// It goes on as it is.
+    /// It passes unmodified.
     Whole,
-    /// It goes on, the end was taken out of it and is held.
+    /// It passes without its FIN, which is held.
     WithoutEnd,
-    /// It was nothing but the end, and is held.
+    /// It was only a FIN, and is held.
     Held,
-    /// Its end should be held, but there are too many.
+    /// Its FIN should be held, but there are too many.
     Untracked,
 }
 
-/// The ends that one direction holds.
+/// The FINs that one direction holds.
 #[derive(Debug, Default)]
 pub(in super::super) struct SlowClose {
     hold: Duration,
     ends: HashMap<Flow, End>,
-    /// When which is let through; those that are over meanwhile are skipped.
+    /// When each FIN is released; entries that are obsolete by then are skipped.
     waiting: Schedule<Flow>,
 }
 
-/// The end of one side of a connection.
+/// The FIN of one side of a connection.
 #[derive(Debug)]
 struct End {
-    /// When it is let through.
+    /// When it is released.
     until: Nanos,
-    /// The packet that says so, until then.
+    /// The packet with the FIN, until it is released.
     held: Option<Vec<u8>>,
 }
 
 impl SlowClose {
-    /// Ends are held for so long from now on; zero is not at all, and lets go those that are held.
+    /// Sets the hold time. Zero means that no FINs are held, and releases those that are.
     pub(in super::super) fn change(&mut self, hold: Duration, now: Nanos) {
         self.hold = hold;
         if hold.is_zero() {
@@ -56,23 +56,23 @@ impl SlowClose {
         }
     }
 
-    /// Whether frames have to be shown to it.
+    /// Whether frames can skip it.
     pub(in super::super) fn is_idle(&self) -> bool {
         self.hold.is_zero() && self.ends.is_empty()
     }
 
-    /// How long ends are held.
+    /// The hold time.
     pub(in super::super) fn hold(&self) -> Duration {
         self.hold
     }
 
-    /// A frame came at `now`; takes the end out of it where that is held.
+    /// Processes a frame that arrived at `now`; removes its FIN if that is held.
     pub(in super::super) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
         let Some(segment) = Segment::parse(buffer) else {
             return Passing::Whole;
         };
         if segment.is(SYN | RST) {
-            // A new connection between the same ports, or one that ends otherwise.
+            // A new connection between the same ports, or one that ends by a reset.
             self.ends.remove(&segment.flow);
             return Passing::Whole;
         }
@@ -84,7 +84,7 @@ impl SlowClose {
                 return Passing::Whole;
             }
             if self.ends.len() >= CONNECTIONS_MAX {
-                // What was let through may be forgotten: it would be held again if it came again.
+                // Released FINs may be forgotten: a retransmission would be held again.
                 self.ends.retain(|_, end| end.held.is_some());
             }
             if self.ends.len() >= CONNECTIONS_MAX {
@@ -117,17 +117,17 @@ impl SlowClose {
         Passing::WithoutEnd
     }
 
-    /// When the next end is let through.
+    /// When the next FIN is released.
     pub(in super::super) fn next_due(&self) -> Option<Nanos> {
         self.waiting.next_due()
     }
 
-    /// How many ends are held.
+    /// How many FINs are held.
     pub(in super::super) fn held(&self) -> u64 {
         self.ends.values().filter(|end| end.held.is_some()).count() as u64
     }
 
-    /// The ends that are let through by now, as packets.
+    /// The FINs to release by now, as packets.
     pub(in super::super) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         while let Some(flow) = self.waiting.pop_due(now) {
@@ -159,7 +159,7 @@ mod tests {
         slow
     }
 
-    /// An end is held for its time, also when it is sent again, and once only; data passes.
+    /// A FIN is held for its time, even if retransmitted, and only once; data passes.
     #[test]
     fn ends_are_held() {
         let mut slow = slow();
@@ -191,7 +191,7 @@ mod tests {
         );
     }
 
-    /// The other side's end, other connections and what is not TCP pass.
+    /// The other side's FIN, other connections and other protocols pass.
     #[test]
     fn only_ends_are_held() {
         let mut slow = slow();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(slow.next_due(), None);
     }
 
-    /// A reset ends what is held; switched off, everything held goes at once and nothing more is held.
+    /// A reset discards the held FIN; switching off releases all held FINs at once and holds no more.
     #[test]
     fn nothing_is_held_for_ever() {
         let mut slow = slow();

@@ -1,12 +1,12 @@
-//! The first lines of a test that starts itself again in namespaces of its own.
+//! The start of a test that runs itself again in new namespaces.
 //!
-//! The rule: where there are none, a newcomer's test is skipped and says what it needs; CI's fails.
+//! The rule: without namespaces, a newcomer's test is skipped and says what it needs; in CI it fails.
 
 use std::process::ExitCode;
 
 use brunt_lab::{Entered, stage};
 
-/// Enters the stage, and gives what the process ends with where it is not the one inside.
+/// Enters the stage; in the outer process, returns the exit code.
 pub fn enter() -> Option<ExitCode> {
     match stage::enter() {
         Ok(Entered::Inside) => None,

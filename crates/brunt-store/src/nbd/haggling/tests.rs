@@ -1,4 +1,4 @@
-//! Handshakes with servers of all ages, and with some that lie.
+//! Handshakes with servers of all ages, and with misbehaving ones.
 
 use brunt_wire::nbd::NbdBlockSizes;
 use brunt_wire::nbd::negotiation::{encode_server, parse_option};
@@ -14,8 +14,7 @@ fn wishes() -> NbdWishes {
     }
 }
 
-/// Feeds what a server says, one answer after each thing that is sent; gives the last step and the options that
-/// were asked for.
+/// Feeds a server's replies, one after each sent message; returns the last step and the requested options.
 fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
     let mut haggling = NbdHaggling::new(wishes);
     let mut asked = Vec::new();
@@ -89,7 +88,7 @@ fn export(step: Result<NbdStep, NbdRefusal>) -> NbdExport {
     }
 }
 
-/// A server that has everything.
+/// A server that supports everything.
 #[test]
 fn the_newest() {
     let sizes = NbdBlockSizes {
@@ -132,7 +131,7 @@ fn the_newest() {
     );
 }
 
-/// A server that knows structured replies and no block status.
+/// A server with structured replies but without block status.
 #[test]
 fn structured() {
     let script = [
@@ -153,8 +152,7 @@ fn structured() {
     );
 }
 
-/// Servers that know neither structured replies nor GO, fixed newstyle or not, with the zeros or without; and the
-/// oldstyle.
+/// Servers with neither structured replies nor GO, fixed newstyle or not, with or without the zeros; and oldstyle.
 #[test]
 fn old_servers() {
     let answer_of =
@@ -190,7 +188,7 @@ fn old_servers() {
         (export.size_bytes, export.flags, export.oldstyle),
         (5 << 20, 3, true)
     );
-    // Flags without the first one are none.
+    // Without the first flag, no flags are valid.
     let none = NbdGreeting::Oldstyle {
         size_bytes: 5 << 20,
         flags: 6,
@@ -199,7 +197,7 @@ fn old_servers() {
     assert!(matches!(step, Ok(NbdStep::Done(export)) if export.flags == 0));
 }
 
-/// TLS comes first, and everything is asked for after it.
+/// TLS comes first, and all options follow it.
 #[test]
 fn tls() {
     let script = [
@@ -254,7 +252,7 @@ fn tls() {
     );
 }
 
-/// A list, and its end.
+/// A complete list.
 #[test]
 fn lists() {
     let list = |name: &str| answer(option::LIST, reply::SERVER, &encode_server(name, "words"));
@@ -279,7 +277,7 @@ fn lists() {
     assert_eq!(parse_option(&goodbye), Ok((option::ABORT, 0)));
 }
 
-/// Refusals are told with the server's words; lies end the handshake.
+/// Refusals include the server's text; protocol violations end the handshake.
 #[test]
 fn refusals() {
     let check = |last: Vec<u8>, words: &str, transient: bool| {

@@ -1,7 +1,7 @@
-//! One client's connection: one thread, one ring, one loop. Reads every request that is there, hands them to the
-//! device in one batch, and sends all answers in one vectored call.
+//! One client's connection: one thread, one ring, one loop. Reads all available requests, submits them to the device in
+//! one batch, and sends all replies in one vectored call.
 //!
-//! The one rule: what a request may do is decided in `serving`; here bytes are moved.
+//! The one rule: `serving` decides what a request may do; this module moves bytes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,16 +24,16 @@ use super::tls::NbdServerTls;
 use super::{HELD_BYTES_MAX_ALL, NbdCatalog, NbdServed, error};
 use crate::channel::Channel;
 
-/// Room for what is not placed: a queue of 32 writes of 4 KiB with their headers.
+/// Receive buffer for unplaced bytes: a queue of 32 writes of 4 KiB with headers.
 const RX_BYTES: usize = 160 << 10;
-/// Requests of one connection at the device; further ones wait in the socket.
+/// Maximum requests of one connection at the device; further ones wait in the socket.
 const DEPTH: u32 = 128;
-/// Data at the device and answers queued, in bytes, beyond which no further request is looked at.
+/// Bytes of data at the device and queued replies beyond which no further request is read.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// A client that has not chosen an export after this is closed.
+/// A client that has not chosen an export by then is disconnected.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
 
-/// Why a connection ended otherwise than by its client's leaving.
+/// Why a connection ended, other than by its client disconnecting.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NbdServeError {
     #[error("its ring: {0}")]
@@ -52,7 +52,7 @@ pub(super) enum NbdServeError {
     Tls(#[from] rustls::Error),
 }
 
-/// Runs a connection to its end.
+/// Runs a connection until it ends.
 pub(super) fn run(
     socket: Socket,
     guest: &Guest<'_>,
@@ -113,7 +113,7 @@ pub(super) fn run(
     ended
 }
 
-/// What a client is told of an export.
+/// The properties of an export as announced to clients.
 fn offered(served: &NbdServed) -> NbdOffered {
     let info: &DeviceInfo = served.backend.info();
     let mut flags = export_flag::HAS_FLAGS
@@ -121,7 +121,7 @@ fn offered(served: &NbdServed) -> NbdOffered {
         | export_flag::SEND_FUA
         | export_flag::SEND_WRITE_ZEROES
         | export_flag::SEND_CACHE
-        // All connections have the same backend.
+        // All connections share one backend.
         | export_flag::CAN_MULTI_CONN;
     if info.unmap {
         flags |= export_flag::SEND_TRIM;
@@ -152,7 +152,7 @@ fn offered(served: &NbdServed) -> NbdOffered {
     }
 }
 
-/// What comes out of a handshake.
+/// The result of a handshake.
 struct Agreed {
     channel: Channel,
     agreement: NbdAgreement,
@@ -160,7 +160,7 @@ struct Agreed {
     offered: NbdOffered,
 }
 
-/// The handshake on the ring; `None` when the client left.
+/// The handshake on the ring; `None` if the client left.
 fn shake_hands(
     ring: &Ring,
     mut channel: Channel,
@@ -219,7 +219,7 @@ fn shake_hands(
     }
 }
 
-/// Ends a connection whose cipher failed; the client is told why as TLS has it.
+/// Ends a connection whose cipher failed, with a TLS alert to the client.
 fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
     let Some(error) = channel.broken().cloned() else {
         return Ok(());
@@ -228,10 +228,10 @@ fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
     Err(error.into())
 }
 
-/// Held at least once, in bytes, by a connection after which memory is given back to the kernel.
+/// A connection that held at least this many bytes returns memory to the kernel when it ends.
 const GIVE_BACK_BYTES: usize = 8 << 20;
 
-/// What one connection holds, counted among what all hold; given back when it ends.
+/// The bytes held by one connection, included in the total of all; returned when it ends.
 struct Held<'a> {
     all_bytes: &'a AtomicUsize,
     own_bytes: usize,
@@ -247,7 +247,7 @@ impl Held<'_> {
         }
     }
 
-    /// Sets its share.
+    /// Sets the connection's share.
     fn is(&mut self, bytes: usize) {
         self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.all_bytes.fetch_sub(self.own_bytes, Ordering::Relaxed);
@@ -266,7 +266,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A connection in transmission.
+/// A connection in the transmission phase.
 struct ServedConnection<'a> {
     channel: Channel,
     ring: &'a Ring,
@@ -274,17 +274,17 @@ struct ServedConnection<'a> {
     serving: NbdServing,
     served: NbdServed,
     tally: Tally<'a>,
-    /// What the device has, by tag.
+    /// The requests at the device, by tag.
     tasks: Vec<Option<NbdRequest>>,
     free: Vec<u16>,
     batch: VecDeque<Request>,
-    /// A request whose payload is on its way to its place.
+    /// A request whose payload is being received.
     arriving: Option<(NbdRequest, NbdVerdict)>,
     /// Bytes of buffers that the device has.
     held_bytes: usize,
-    /// Its share of what all connections hold.
+    /// Its share of the bytes held by all connections.
     held: Held<'a>,
-    /// The client said goodbye.
+    /// Whether the client has sent a disconnect.
     leaving: bool,
 }
 
@@ -310,7 +310,7 @@ impl ServedConnection<'_> {
             if !self.leaving && !self.is_full() {
                 self.channel.arm();
             }
-            // What completed at once may have made room for requests that were received already.
+            // Immediate completions may have made room for requests that were already received.
             let more = !self.leaving && !self.is_full() && self.has_request();
             self.ring.enter(if more {
                 Nanos(0)
@@ -325,8 +325,8 @@ impl ServedConnection<'_> {
         }
     }
 
-    /// Nobody waits for answers any more. What came before the end is done all the same, as far as there is room for it,
-    /// and the device gives our buffers back.
+    /// The client no longer waits for replies. Requests received before the end are still executed, as far as there is
+    /// room, and the device returns the buffers.
     fn drain(&mut self, done: &mut Vec<Completion>) -> Result<(), NbdServeError> {
         self.read()?;
         self.device.submit(&mut self.batch);
@@ -348,7 +348,7 @@ impl ServedConnection<'_> {
             && NbdRequest::parse(self.channel.bytes(), self.serving.headers()).is_ok()
     }
 
-    /// Takes every request that is there and has a place.
+    /// Reads all available requests while there is room.
     fn read(&mut self) -> Result<(), NbdServeError> {
         while !self.leaving && !self.is_full() {
             if let Some((request, verdict)) = self.arriving {
@@ -411,7 +411,7 @@ impl ServedConnection<'_> {
         Ok(())
     }
 
-    /// Answers a request, or hands it to the device.
+    /// Answers a request, or submits it to the device.
     fn begin(&mut self, request: NbdRequest, verdict: NbdVerdict, buf: Buf) {
         let NbdRequest {
             cookie,
@@ -464,7 +464,7 @@ impl ServedConnection<'_> {
         self.tally.requests += 1;
     }
 
-    /// Answers what the device has done.
+    /// Answers a request that the device has completed.
     fn complete(&mut self, completion: Completion) {
         let Completion { tag, buf, result } = completion;
         let request = self.tasks[tag as usize]
@@ -480,7 +480,7 @@ impl ServedConnection<'_> {
             ..
         } = request;
         self.tally.requests += 1;
-        // Done after trouble is done.
+        // A recovered error counts as success.
         match result {
             Err(error) if !error.is_recovered() => {
                 self.tally.errors += 1;

@@ -1,20 +1,20 @@
-//! A device's error as NBD has it: one of eight numbers, and words for people.
+//! Maps a device's errors to NBD: one of eight numbers, and a text for users.
 
 use brunt_block::{DeviceError, RefusalKind};
 use brunt_wire::nbd::errno;
 
 use crate::nbd::said;
 
-/// The number to answer with.
+/// The error number to answer with.
 pub(super) fn number(error: &DeviceError) -> u32 {
-    /// What the kernel says when a file cannot grow, by quota or by size.
+    /// Errnos for a file that cannot grow, by quota or by size.
     const FULL: [i32; 3] = [28, 122, 27]; // ENOSPC, EDQUOT, EFBIG
     const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
     if let Some(number) = said::said(error).filter(|number| errno::name(*number).is_some()) {
         return match number {
-            // A server behind this one may go away; this one does not.
+            // A server behind this one may be shutting down; this one isn't.
             errno::SHUTDOWN => errno::IO,
-            // Answers to flags that its client set, not ours (DF, FAST_ZERO).
+            // Replies to flags that our client set, not the remote client (DF, FAST_ZERO).
             errno::OVERFLOW | errno::NOTSUP => errno::INVAL,
             number => number,
         };

@@ -1,14 +1,14 @@
-//! A server of NBD clients (QEMU, libnbd, the kernel's, our own): any backend as an export.
+//! A server for NBD clients (QEMU, libnbd, the kernel, Brunt): any backend as an export.
 //!
 //! - [`offer`]: the handshake, without I/O;
 //! - [`serving`]: what a request may do and how it is answered, without I/O;
-//! - `connection`: moves bytes between a socket and a device, one thread and one ring for each connection;
-//! - `tally`: what connections count, and the sums;
-//! - [`tls`]: what it shows to clients, and whether they may do without;
-//! - `error`: a device's errors as NBD has them.
+//! - `connection`: moves bytes between a socket and a device, with one thread and one ring per connection;
+//! - `tally`: counters of connections, and their sums;
+//! - [`tls`]: the server's certificates, and whether clients may connect without TLS;
+//! - `error`: maps a device's errors to NBD.
 //!
-//! The one rule: a client can only use a bounded amount of memory, all clients together too, and only break its own
-//! connection.
+//! The one rule: memory use is bounded per client and for all clients together,
+//! and a client can only break its own connection.
 
 mod connection;
 mod error;
@@ -28,50 +28,50 @@ use brunt_block::socket::SocketOptions;
 use tally::Totals;
 use tls::NbdServerTls;
 
-/// Connections at once, where nobody says otherwise.
+/// Default maximum of concurrent connections.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Data at devices and answers queued, in bytes, of all connections together. Beyond it a connection looks at no further request
-/// while it has some under way itself.
+/// Bytes of data at devices and queued replies, of all connections together, beyond which a connection reads no further
+/// request while it has requests in progress.
 pub const HELD_BYTES_MAX_ALL: usize = 512 << 20;
 
 /// One export.
 #[derive(Clone)]
 pub struct NbdServed {
-    /// By which clients ask for it.
+    /// The name by which clients request it.
     pub name: String,
-    /// In words.
+    /// The description.
     pub description: String,
-    /// What is behind it.
+    /// The backend that it exports.
     pub backend: Arc<dyn Backend>,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
 }
 
-/// Says which exports there are. Asked once for each connection, so that they may come and go. The first is what
-/// clients get that name none.
+/// Returns the current exports. Called once per connection, so that they may change. The
+/// first is the default, for clients that name none.
 pub type NbdCatalog = dyn Fn() -> Vec<NbdServed> + Send + Sync;
 
-/// What a server did.
+/// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NbdServerStats {
-    /// Connections that were let in.
+    /// Accepted connections.
     pub connections: u64,
-    /// Connections that were one too many.
+    /// Connections refused because of the limit.
     pub refused: u64,
-    /// Connections that ended because of what their client sent, or for trouble of our own.
+    /// Connections that ended because of what their client sent, or because of an error of the server.
     pub broken: u64,
     /// Requests answered.
     pub requests: u64,
     /// Requests answered with an error.
     pub errors: u64,
-    /// Payload of reads.
+    /// Payload bytes of reads.
     pub sent_bytes: u64,
-    /// Payload of writes.
+    /// Payload bytes of writes.
     pub received_bytes: u64,
 }
 
-/// A server that listens. Dropping it ends it.
+/// A running server. Dropping it stops it.
 pub struct NbdServer {
     reception: Reception,
     totals: Arc<Totals>,
@@ -79,7 +79,7 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// Serves what the catalog has; with `tls`, through TLS.
+    /// Serves the catalog's exports; with `tls`, over TLS.
     ///
     /// # Errors
     /// The kernel's.
@@ -121,7 +121,7 @@ impl NbdServer {
         self.address
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn stats(&self) -> NbdServerStats {
         let ReceptionCounts {
             connections,
@@ -136,7 +136,7 @@ impl NbdServer {
         }
     }
 
-    /// Closes everything; what it did.
+    /// Closes all connections and the listener; returns the counters.
     pub fn shutdown(mut self) -> NbdServerStats {
         self.reception.close();
         self.stats()

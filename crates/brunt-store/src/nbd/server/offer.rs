@@ -1,8 +1,8 @@
-//! A server's side of the handshake, from its greeting to an export. Driven by `connection`: it reads as many bytes as
-//! [`NbdOffer::wants`], hands them over, sends the answer, and does what the step says.
+//! The server's side of the handshake, from its greeting to an export. Driven by `connection`: it reads
+//! [`NbdOffer::wants`] bytes, passes them in, sends the answer, and executes the resulting step.
 //!
-//! Everything of the protocol is offered. The one rule: an option that is not understood is answered and stepped over;
-//! one that lies about its length ends the connection. What was agreed on in the clear is forgotten when TLS begins.
+//! It offers everything in the protocol. The one rule: an unknown option is answered and skipped; one with an invalid
+//! length ends the connection. Whatever was negotiated unencrypted is forgotten when TLS starts.
 
 use brunt_wire::nbd::negotiation::{
     self, NbdGreeting, NbdInfo, NbdOptionReply, OPTION_BYTES, ZEROES_BYTES, handshake_flag, info,
@@ -11,82 +11,82 @@ use brunt_wire::nbd::negotiation::{
 use brunt_wire::nbd::{NbdBlockSizes, NbdHeaders, STRING_BYTES_MAX, allocation};
 use brunt_wire::{Malformed, ParseError};
 
-/// Data of an option: a name and some queries.
+/// Maximum data of an option: a name and some queries.
 const OPTION_BYTES_MAX: u32 = 4 * STRING_BYTES_MAX as u32;
-/// Options of one handshake, and those about each export, which a client that lists them may ask for; more are somebody who
-/// never comes to the point.
+/// Maximum options in a handshake, and additional ones per export, since a client that lists exports may ask about
+/// each. More than that is treated as endless.
 const OPTIONS_MAX: usize = 1024;
 const OPTIONS_OF_EXPORT_MAX: usize = 16;
 
-/// What a client is told of an export.
+/// The properties of an export as announced to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdOffered {
     /// Its name.
     pub name: String,
-    /// In words.
+    /// The description.
     pub description: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Transmission flags; DF is added where replies are structured.
+    /// Transmission flags; DF is added for structured replies.
     pub flags: u16,
-    /// Which requests it takes.
+    /// The request sizes that it accepts.
     pub sizes: NbdBlockSizes,
 }
 
-/// Whether a handshake goes through TLS.
+/// Whether handshakes use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdTlsPolicy {
-    /// There is none.
+    /// No TLS.
     Absent,
-    /// For those who ask for it.
+    /// TLS if the client asks for it.
     Offered,
-    /// Nothing else is answered before it.
+    /// No other option is accepted before TLS.
     Required,
 }
 
-/// What to do when the answer was sent.
+/// What to do after the answer was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdOfferStep {
-    /// Read on.
+    /// Continue reading.
     More,
-    /// Begin TLS; the handshake goes on inside it.
+    /// Start TLS; the handshake continues inside it.
     StartTls,
-    /// Transmission.
+    /// The transmission phase starts.
     Serve(NbdAgreement),
-    /// The client takes its leave.
+    /// The client disconnects.
     Close,
 }
 
-/// What was agreed upon.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdAgreement {
-    /// Which of the exports.
+    /// Index of the export.
     pub export: usize,
     /// Headers of requests and replies.
     pub headers: NbdHeaders,
-    /// Block status may be asked for.
+    /// Whether block status may be queried.
     pub block_status: bool,
 }
 
-/// Why a handshake cannot go on.
+/// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdOfferError {
-    /// What was sent is no option.
+    /// The bytes are not an option.
     #[error("the client breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
-    /// Flags that nobody offered.
+    /// Flags that were not offered.
     #[error("the client asks for handshake flags {0:#x}, which were not offered")]
     Flags(u32),
-    /// An option that no option is as long as.
+    /// An option longer than any valid one.
     #[error("the client sends an option of {0} bytes")]
     Long(u32),
-    /// Too many.
+    /// Too many options.
     #[error("the client sends options without end")]
     Endless,
-    /// EXPORT_NAME, which has no answer that says no.
+    /// EXPORT_NAME for an unknown export, which cannot be refused by a reply.
     #[error("the client asks for export '{0}', which is not there")]
     NoExport(String),
-    /// The same, without the TLS that is required.
+    /// EXPORT_NAME without the required TLS.
     #[error("the client asks for an export without TLS, which is required")]
     InTheClear,
 }
@@ -99,26 +99,26 @@ enum OfferState {
     Over,
 }
 
-/// Number of `base:allocation`: the only context there is.
+/// The id of `base:allocation`, the only context.
 pub const ALLOCATION_CONTEXT: u32 = 1;
 
-/// The handshake. See the module.
+/// The handshake; see the module.
 #[derive(Debug)]
 pub struct NbdOffer {
     exports: Vec<NbdOffered>,
     tls: NbdTlsPolicy,
-    /// TLS has begun.
+    /// Whether TLS has started.
     encrypted: bool,
     state: OfferState,
     no_zeroes: bool,
     options: u32,
     headers: NbdHeaders,
-    /// The export that block status was asked for.
+    /// The export for which block status was requested.
     status_of: Option<usize>,
 }
 
 impl NbdOffer {
-    /// A handshake about these exports, and the greeting to send first.
+    /// A handshake for these exports, and the greeting to send first.
     pub fn new(exports: Vec<NbdOffered>, tls: NbdTlsPolicy) -> (NbdOffer, Vec<u8>) {
         let offer = NbdOffer {
             exports,
@@ -134,7 +134,7 @@ impl NbdOffer {
         (offer, NbdGreeting::Newstyle { flags }.encode())
     }
 
-    /// How many bytes the next [`NbdOffer::on_bytes`] takes. May be none.
+    /// How many bytes the next [`NbdOffer::on_bytes`] takes. May be 0.
     pub fn wants(&self) -> usize {
         match self.state {
             OfferState::Flags => 4,
@@ -144,13 +144,13 @@ impl NbdOffer {
         }
     }
 
-    /// Takes exactly as many bytes as were wanted; adds what is to be sent to `answer`.
+    /// Takes exactly as many bytes as wanted; appends what to send to `answer`.
     ///
     /// # Errors
-    /// The client breaks the protocol, or wants what cannot be refused politely.
+    /// The client violates the protocol, or requests something that cannot be refused by a reply.
     ///
     /// # Panics
-    /// When the number of bytes is another, or all is over.
+    /// If the number of bytes differs, or the handshake is over.
     pub fn on_bytes(
         &mut self,
         bytes: &[u8],
@@ -261,7 +261,7 @@ impl NbdOffer {
             _ if self.encrypted => say(reply::ERR_INVALID, b"TLS has begun already"),
             NbdTlsPolicy::Offered | NbdTlsPolicy::Required => {
                 say(reply::ACK, &[]);
-                // Whoever sits in between may have asked for something in the clear.
+                // An attacker in the middle may have requested something unencrypted.
                 self.headers = NbdHeaders::Simple;
                 self.status_of = None;
                 self.encrypted = true;
@@ -271,7 +271,7 @@ impl NbdOffer {
         NbdOfferStep::More
     }
 
-    /// The export of a name; the first one for none.
+    /// The export with this name; the first one for an empty name.
     fn find(&self, name: &str) -> Option<usize> {
         let found = self.exports.iter().position(|export| export.name == name);
         found.or((name.is_empty() && !self.exports.is_empty()).then_some(0))
@@ -330,8 +330,8 @@ impl NbdOffer {
         };
         let export = &self.exports[index];
         say(reply::INFO, &NbdInfo::BlockSizes(export.sizes).encode());
-        // Clients that do not ask for block sizes are let in as nbdkit lets them: the kernel's is told them by its user. A request
-        // in smaller pieces is refused, and nothing is lost.
+        // Like nbdkit, accept clients that don't request block sizes: the kernel's client gets them from its user. A
+        // request in smaller units is refused, and no data is lost.
         say(
             reply::INFO,
             &NbdInfo::Export(export.size_bytes, self.flags(export)).encode(),
@@ -414,7 +414,7 @@ mod tests {
         vec![export("0", 512), export("1", 4096)]
     }
 
-    /// Our own client's handshake with our own server, byte for byte in both directions.
+    /// A handshake of our client with our server, byte by byte in both directions.
     fn haggle(wishes: NbdWishes) -> (NbdStep, Option<NbdAgreement>) {
         let (mut offer, mut to_client) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut haggling = NbdHaggling::new(wishes);
@@ -492,7 +492,7 @@ mod tests {
         assert!(matches!(step, NbdStep::Listed(names, _) if names.len() == 2 && names[1].0 == "1"));
     }
 
-    /// The answers to options that are wrong, or not ours.
+    /// The replies to invalid and unknown options.
     #[test]
     fn answers() {
         let check = |option: u32, data: &[u8], kind: u32| {
@@ -522,7 +522,7 @@ mod tests {
         check(option::ABORT, &[], reply::ACK);
     }
 
-    /// The kernel's client does not ask for block sizes, and serves 4 KiB blocks all the same when it is told to.
+    /// The kernel's client doesn't request block sizes, but works with 4 KiB blocks if configured to.
     #[test]
     fn clients_that_do_not_ask_get_exports_of_4_kib_blocks() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
@@ -536,7 +536,7 @@ mod tests {
         ));
     }
 
-    /// A client that looks at each of many exports is not one without end.
+    /// A client that queries each of many exports doesn't exceed the limit of options.
     #[test]
     fn many_exports_are_listed_in_one_handshake() {
         let exports: Vec<NbdOffered> = (0..300)
@@ -576,7 +576,7 @@ mod tests {
         );
     }
 
-    /// Answers to options that come after one another: the kind of each one's last reply.
+    /// Sends options one after another; returns the kind of each one's last reply.
     fn kinds(offer: &mut NbdOffer, options: &[(u32, &[u8])]) -> Vec<(u32, NbdOfferStep)> {
         let kind = |(option, data): &(u32, &[u8])| {
             let mut answer = Vec::new();
@@ -598,7 +598,8 @@ mod tests {
         options.iter().map(kind).collect()
     }
 
-    /// Without the TLS that is required nothing is answered but the way to it; what was agreed on before it is forgotten.
+    /// Without the required TLS, only the options that lead to it are answered;
+    /// what was negotiated before TLS is forgotten.
     #[test]
     fn tls_comes_first() {
         use NbdOfferStep::{Close, More, StartTls};
@@ -681,7 +682,7 @@ mod tests {
         );
     }
 
-    /// What ends a connection.
+    /// Violations that end a connection.
     #[test]
     fn refusals() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);

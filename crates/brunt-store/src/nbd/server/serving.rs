@@ -1,8 +1,8 @@
-//! What a client's request may do, and how it is answered. No I/O: `connection` hands over headers and results, and
-//! sends what comes out.
+//! What a client's request may do, and how it is answered. No I/O: `connection` passes
+//! in headers and results, and sends the output.
 //!
-//! The one rule: a request is answered exactly once, by a simple reply or by chunks as was agreed, and nothing reaches
-//! a device that lies outside the export, is not in whole blocks, or writes to one that is read-only.
+//! The one rule: a request is answered exactly once, by a simple reply or by chunks as negotiated. A request that lies
+//! outside the export, is not in whole blocks, or writes to a read-only export never reaches a device.
 
 use brunt_block::device::Allocation;
 use brunt_block::{Backend, Op};
@@ -13,31 +13,31 @@ use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdHeaders, NbdReply, NbdRequest, al
 
 use super::offer::{ALLOCATION_CONTEXT, NbdAgreement, NbdOffered};
 
-/// Look-ups at the backend for one answer to block status, which so has at most as many extents; a client asks again behind
-/// the last one. Each may be a system call or a round trip to another server.
+/// Maximum look-ups in the backend per block status reply, which also limits the reply's extents; a client continues
+/// after the last one. Each look-up may be a system call or a round trip to another server.
 const LOOKUPS_MAX: usize = 256;
 
-/// What becomes of a request.
+/// How to handle a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdVerdict {
-    /// The device does it.
+    /// Submit it to the device.
     Run {
-        /// What.
+        /// The operation.
         op: Op,
-        /// Not answered before it is stable.
+        /// Whether it completes only once it is stable.
         force_unit_access: bool,
     },
-    /// It is done already: advice that needs none of our doing.
+    /// Nothing to do: advice that isn't needed.
     Nothing,
-    /// Extents are told.
+    /// Answer with extents.
     Status,
-    /// It is answered with this error.
+    /// Answer with this error.
     Refuse(u32, &'static str),
-    /// The client takes its leave.
+    /// The client disconnects.
     Leave,
 }
 
-/// One connection's way of answering.
+/// How one connection's requests are answered.
 #[derive(Clone, Debug)]
 pub struct NbdServing {
     headers: NbdHeaders,
@@ -47,12 +47,12 @@ pub struct NbdServing {
     payload_max: u64,
     read_only: bool,
     can_trim: bool,
-    /// Trimming leaves zeros, at once.
+    /// Whether trimming leaves zeros, immediately.
     fast_zero: bool,
 }
 
 impl NbdServing {
-    /// As it was agreed about an export.
+    /// For an export, as negotiated.
     pub fn new(agreement: NbdAgreement, export: &NbdOffered) -> NbdServing {
         use brunt_wire::nbd::export_flag;
         NbdServing {
@@ -67,12 +67,12 @@ impl NbdServing {
         }
     }
 
-    /// Headers of this connection.
+    /// The headers of this connection.
     pub fn headers(&self) -> NbdHeaders {
         self.headers
     }
 
-    /// What to do with a request.
+    /// Decides how to handle a request.
     #[inline]
     pub fn judge(&self, request: &NbdRequest) -> NbdVerdict {
         let zero_flags = match self.fast_zero {
@@ -91,7 +91,7 @@ impl NbdServing {
                 };
             }
             NbdCommand::Trim if self.can_trim || self.read_only => (Some(Op::Unmap), 0),
-            // Thin exports stay thin where the client does not mind holes.
+            // Thin exports stay thin if the client allows holes.
             NbdCommand::WriteZeroes if self.makes_hole(request) => (Some(Op::Unmap), zero_flags),
             NbdCommand::WriteZeroes => (Some(Op::WriteZeroes), zero_flags),
             NbdCommand::Cache => (None, 0),
@@ -103,7 +103,7 @@ impl NbdServing {
                 return NbdVerdict::Refuse(errno::INVAL, "this command was not offered");
             }
         };
-        // Clients are known to set FUA on everything.
+        // Some clients set FUA on all requests.
         if request.flags & !(flags | command_flag::FUA) != 0 {
             return NbdVerdict::Refuse(errno::INVAL, "a flag that this command does not have");
         }
@@ -125,7 +125,7 @@ impl NbdServing {
         self.judge_inside(request, op)
     }
 
-    /// The same for a request that lies inside the export and has the right flags.
+    /// The same for a request inside the export with valid flags.
     fn judge_inside(&self, request: &NbdRequest, op: Option<Op>) -> NbdVerdict {
         if request.command == NbdCommand::BlockStatus {
             return match request.len {
@@ -157,12 +157,12 @@ impl NbdServing {
         }
     }
 
-    /// Whether zeros may be a hole, and a hole is zeros.
+    /// Whether the zeros may be a hole, and holes read as zeros.
     fn makes_hole(&self, request: &NbdRequest) -> bool {
         self.fast_zero && request.flags & command_flag::NO_HOLE == 0
     }
 
-    /// The header of a read's answer; its data follows.
+    /// The header of a read's reply; the data follows.
     #[inline]
     pub fn data(&self, cookie: u64, offset: u64, len: u32) -> NbdHeaderBytes {
         let reply = match self.headers {
@@ -177,7 +177,7 @@ impl NbdServing {
         reply.encode(self.headers)
     }
 
-    /// The answer to a request that was done and has no data. A read of nothing is one, too.
+    /// The reply to a successful request without data, such as a read of length 0.
     #[inline]
     pub fn done(&self, cookie: u64, offset: u64) -> NbdHeaderBytes {
         let reply = match self.headers {
@@ -192,7 +192,7 @@ impl NbdServing {
         reply.encode(self.headers)
     }
 
-    /// An error, in words where there is room for them.
+    /// An error reply, with a text if the headers allow one.
     pub fn error(&self, cookie: u64, offset: u64, error: u32, words: &str) -> Vec<u8> {
         let (reply, payload) = match self.headers {
             NbdHeaders::Simple => (NbdReply::Simple { error, cookie }, Vec::new()),
@@ -217,7 +217,7 @@ impl NbdServing {
         [&reply.encode(self.headers)[..], &payload].concat()
     }
 
-    /// The extents that a request asked for, as the backend knows them.
+    /// The reply to a block status request, as known to the backend.
     pub fn status(&self, request: &NbdRequest, backend: &dyn Backend) -> Vec<u8> {
         let one = request.flags & command_flag::REQ_ONE != 0;
         let end = request.offset + request.len;
@@ -242,7 +242,7 @@ impl NbdServing {
             };
             let is_second = one && extents.len() == 1;
             match extents.last_mut() {
-                // The one that is asked for may go on.
+                // The one requested extent may continue.
                 Some((before, known)) if *known == flags && *before + len <= most => *before += len,
                 _ if is_second => break,
                 _ => extents.push((len.min(most), flags)),
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// Extents of a memory disk: a hole, what was written, a hole; the first alone for who asks for one.
+    /// Extents of a memory disk: a hole, data, a hole; only the first if one is requested.
     #[test]
     fn extents() {
         let backend = open_url("memory:1MiB").unwrap();
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// A medium in pieces of a block, all of them data, that counts how often it is asked.
+    /// A medium whose blocks are all separate data extents, and that counts its look-ups.
     struct Crumbs {
         inner: std::sync::Arc<dyn Backend>,
         asked: std::sync::atomic::AtomicUsize,
@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// One question costs a bounded number of look-ups, however long its range is; the answer says how far it came.
+    /// One query costs a bounded number of look-ups, however long its range; the reply says how far it reaches.
     #[test]
     fn an_answer_is_bounded_by_look_ups() {
         let backend = Crumbs {

@@ -1,25 +1,25 @@
-//! What connections count. Each has figures of its own and adds them to the server's once a turn of its loop, so that
-//! no request touches memory that other connections write to.
+//! Counters of connections. Each connection has its own and adds them to the server's once per turn of its loop, so
+//! that no request touches memory that other connections write to.
 //!
-//! The one rule: nothing is lost at a connection's end: what was not added yet is added when the tally is dropped.
+//! The one rule: nothing is lost when a connection ends: remaining counts are added when the tally is dropped.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::NbdServerStats;
 
-/// The sums of all connections.
+/// The sums over all connections.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     requests: AtomicU64,
     errors: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
-    /// Data at devices and answers queued, of all connections now.
+    /// Bytes of data at devices and queued replies, of all current connections.
     pub held_bytes: AtomicUsize,
 }
 
 impl Totals {
-    /// As they are now; connections are counted elsewhere.
+    /// The current sums; connections are counted elsewhere.
     pub fn sum(&self) -> NbdServerStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NbdServerStats {
@@ -32,7 +32,7 @@ impl Totals {
     }
 }
 
-/// One connection's figures since they were last added.
+/// One connection's counts since they were last added.
 pub(super) struct Tally<'a> {
     totals: &'a Totals,
     pub requests: u64,
@@ -52,9 +52,9 @@ impl Tally<'_> {
         }
     }
 
-    /// Adds them to the sums.
+    /// Adds the counts to the sums.
     pub fn add(&mut self) {
-        // Errors and bytes come with requests.
+        // Errors and bytes only occur with requests.
         if self.requests == 0 {
             return;
         }
@@ -89,7 +89,7 @@ impl Drop for Tally<'_> {
 mod tests {
     use super::*;
 
-    /// The sums move once a turn, not with each request, and a connection's last figures are not lost.
+    /// The sums change once per turn, not with each request, and a connection's last counts are not lost.
     #[test]
     fn figures_are_added_in_turns() {
         let totals = Totals::default();

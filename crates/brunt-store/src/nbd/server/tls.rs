@@ -1,8 +1,8 @@
-//! TLS of a server: what it shows to clients, whom it believes, and whether clients may do without. Made when a server
-//! starts, used for each of its connections.
+//! TLS of a server: its certificate, the authorities it trusts, and whether clients may connect without TLS. Created
+//! when a server starts, used for each of its connections.
 //!
-//! The folder is laid out as for nbdkit and QEMU: `server-cert.pem` and `server-key.pem`, and `ca-cert.pem` where clients
-//! have to show certificates. The one rule: files are read once, before anything is served.
+//! The folder is laid out as for nbdkit and QEMU: `server-cert.pem` and `server-key.pem`, and `ca-cert.pem` if clients
+//! need certificates. The one rule: files are read once, before anything is served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::offer::NbdTlsPolicy;
 use crate::nbd::pem::{authorities, certificates, private_key, wrong};
 
-/// How a server encrypts.
+/// A server's encryption.
 #[derive(Clone, Debug)]
 pub struct NbdServerTls {
     config: Arc<ServerConfig>,
@@ -22,11 +22,11 @@ pub struct NbdServerTls {
 }
 
 impl NbdServerTls {
-    /// Reads a folder. With `required`, clients without TLS are refused; with `verify_peer`, those without a certificate
-    /// that an authority of `ca-cert.pem` signed.
+    /// Reads a folder. With `required`, clients without TLS are refused; with `verify_peer`, also clients without a
+    /// certificate signed by an authority in `ca-cert.pem`.
     ///
     /// # Errors
-    /// A file is not there or not what it should be.
+    /// A file is missing or invalid.
     pub fn read(
         folder: &Path,
         required: bool,
@@ -57,7 +57,7 @@ impl NbdServerTls {
         })
     }
 
-    /// Whether clients may do without.
+    /// Whether clients may connect without TLS.
     pub fn policy(&self) -> NbdTlsPolicy {
         if self.required {
             NbdTlsPolicy::Required
@@ -66,7 +66,7 @@ impl NbdServerTls {
         }
     }
 
-    /// A connection that begins.
+    /// Starts the TLS side of a connection.
     ///
     /// # Errors
     /// The library's.

@@ -1,24 +1,25 @@
-//! Which bytes of a read have come. A server may send them in any order and in any number of parts, but each once.
+//! Tracks which bytes of a read have arrived. A server may send them in any order
+//! and in any number of parts, but each only once.
 //!
-//! The rule: parts that touch are one, so a server that sends in order costs one entry; one that leaves more gaps
-//! than [`GAPS_MAX`] is refused.
+//! The rule: adjacent parts are merged, so a server that sends in order costs one entry; one that
+//! leaves more gaps than [`GAPS_MAX`] is refused.
 
-/// Parts that do not touch, at most.
+/// Maximum number of separate parts.
 const GAPS_MAX: usize = 1024;
 
-/// The parts that came, in order, none touching the next.
+/// The received parts, in order, with gaps between them.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     parts: Vec<(u64, u64)>,
 }
 
 impl Coverage {
-    /// Nothing came.
+    /// Forgets all parts.
     pub fn clear(&mut self) {
         self.parts.clear();
     }
 
-    /// Whether a part may come: nothing of it did, and there is room.
+    /// Whether a part is acceptable: none of it has arrived, and there is room.
     pub fn takes(&self, start: u64, len: u64) -> bool {
         let index = self.parts.partition_point(|part| part.1 <= start);
         let free = self
@@ -28,7 +29,7 @@ impl Coverage {
         free && self.parts.len() < GAPS_MAX
     }
 
-    /// It came.
+    /// Adds a part.
     pub fn add(&mut self, start: u64, len: u64) {
         debug_assert!(self.takes(start, len), "a part comes once");
         let end = start + len;
@@ -46,7 +47,7 @@ impl Coverage {
         }
     }
 
-    /// Whether all bytes from `start` to `end` came.
+    /// Whether all bytes from `start` to `end` have arrived.
     pub fn is_whole(&self, start: u64, end: u64) -> bool {
         self.parts[..] == [(start, end)]
     }
@@ -56,7 +57,7 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    /// Any order makes a whole; nothing comes twice.
+    /// Parts in any order make a whole; none is accepted twice.
     #[test]
     fn parts_in_any_order() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
@@ -74,7 +75,7 @@ mod tests {
         }
     }
 
-    /// Gaps without end are not kept.
+    /// The number of gaps is bounded.
     #[test]
     fn gaps_are_bounded() {
         let mut coverage = Coverage::default();

@@ -1,16 +1,16 @@
 //! One connection's requests and replies, without I/O.
 //!
-//! Its driver (`link`) moves bytes: it hands over requests ([`NbdSession::submit`]), sends what [`NbdSession::pull`]
-//! gives, asks [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply with
-//! [`NbdSession::on_reply`], and retires what was answered. The session outlives its connection: after a loss its
+//! Its driver (`link`) moves bytes: it passes in requests ([`NbdSession::submit`]), sends the output of
+//! [`NbdSession::pull`], asks [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply
+//! with [`NbdSession::on_reply`], and retires answered requests. The session outlives its connection: after a loss its
 //! tasks wait for a new one ([`NbdSession::detach`], [`NbdSession::attach`]).
 //!
-//! What is sent again after a loss: everything that was not answered. All requests of a block device may be done
-//! twice, and each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot take a request back, so one
-//! that is not answered in time costs the connection.
+//! After a loss, everything that was not answered is sent again. This is safe because all requests of a block device
+//! may be executed twice. Each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot cancel a request,
+//! so one that times out costs the connection.
 //!
-//! The one rule: a reply that does not fit what was asked (cookie, offset, length, parts that come twice or not at
-//! all) is an [`NbdViolation`], and the connection is dropped; nothing is written outside a task's buffer.
+//! The one rule: a reply that doesn't match the request (cookie, offset, length, duplicate or missing parts) is an
+//! [`NbdViolation`], and the connection is dropped; nothing is written outside a task's buffer.
 
 mod coverage;
 mod receive;
@@ -29,71 +29,71 @@ pub use receive::{NbdPayload, NbdViolation, SHORT_PAYLOAD_BYTES_MAX};
 use self::task::{Ask, Done, NbdTask, NbdTaskState, plan};
 use super::export::NbdExport;
 
-/// Tasks of one session at most: cookies carry the index in 16 bits. As deep as a load's queue may be, so that none is
-/// silently shorter.
+/// Maximum tasks of one session: cookies carry the index in 16 bits. As deep as a load's
+/// queue may be, so that none is silently shortened.
 pub const DEPTH_MAX: u32 = 4096;
 
-/// How a session behaves.
+/// The configuration of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdSessionConfig {
-    /// Tasks at once.
+    /// Maximum concurrent tasks.
     pub depth: u32,
-    /// Logical block in bytes.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// How long one command may take.
+    /// Time limit for one command.
     pub timeout: Duration,
-    /// How often a command is sent at most.
+    /// Maximum attempts per command.
     pub tries: u32,
 }
 
-/// What happened beside plain answers. Printed with results.
+/// Events other than normal replies. Printed with results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NbdCounts {
     /// Commands sent again after their connection was lost.
     pub replays: u64,
-    /// Commands that were not answered in time.
+    /// Commands that timed out.
     pub timeouts: u64,
-    /// The server's own words with its last error.
+    /// The server's text of its last error.
     pub words: Option<String>,
 }
 
-/// Why a connection has to go although nobody broke the protocol.
+/// Why a connection must be dropped without a protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdLoss {
-    /// The server says that it is going away.
+    /// The server announced its shutdown.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// A command is not answered.
+    /// A command timed out.
     #[error("the server did not answer a request in time")]
     NoAnswer,
 }
 
-/// What is to be sent: a header, then data of a task, or zeros.
+/// What to send: a header, followed by data of a task, or zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdOutgoing {
     /// The header.
     pub header: NbdHeaderBytes,
-    /// What follows it from a task's buffer.
+    /// Data after the header, from a task's buffer.
     pub data: Option<NbdDataRange>,
-    /// Zeros that follow it.
+    /// Number of zeros after the header.
     pub zeros: usize,
 }
 
 /// Part of a task's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdDataRange {
-    /// Whose.
+    /// Index of the task.
     pub task: u16,
-    /// From here on.
+    /// First byte.
     pub start: usize,
-    /// In bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// A request that is done with.
+/// A retired request.
 #[derive(Debug)]
 pub struct NbdRetired {
-    /// The request's.
+    /// The request's tag.
     pub tag: u64,
     /// The request's buffer.
     pub buf: Buf,
@@ -101,7 +101,7 @@ pub struct NbdRetired {
     pub result: Result<(), DeviceError>,
 }
 
-/// The session. See the module.
+/// The session; see the module.
 #[derive(Debug)]
 pub struct NbdSession {
     config: NbdSessionConfig,
@@ -111,7 +111,7 @@ pub struct NbdSession {
     free: Vec<u16>,
     waiting: VecDeque<u16>,
     answered: VecDeque<u16>,
-    /// Commands sent so far; what makes cookies differ.
+    /// Number of commands sent so far, which makes cookies unique.
     sent: u64,
     sequence: u64,
     next_check: Nanos,
@@ -120,10 +120,10 @@ pub struct NbdSession {
 }
 
 impl NbdSession {
-    /// A session of an export, without a connection.
+    /// A session for an export, without a connection.
     ///
     /// # Panics
-    /// When the depth is 0 or over [`DEPTH_MAX`].
+    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: NbdSessionConfig, export: NbdExport) -> NbdSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -147,38 +147,38 @@ impl NbdSession {
         }
     }
 
-    /// Tasks that can be taken.
+    /// Number of tasks that can be accepted.
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Tasks taken and not retired.
+    /// Tasks accepted and not retired.
     pub fn outstanding(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
     }
 
-    /// What happened so far.
+    /// Counters so far.
     pub fn counts(&self) -> &NbdCounts {
         &self.counts
     }
 
-    /// Why the connection has to go, if it has.
+    /// Why the connection must be dropped, if it must.
     pub fn lost(&self) -> Option<NbdLoss> {
         self.loss
     }
 
-    /// What was agreed on.
+    /// The negotiated export.
     pub fn export(&self) -> &NbdExport {
         &self.export
     }
 
-    /// Takes a request that lies in the export, in whole blocks, with a buffer that holds it.
+    /// Accepts a request inside the export, in whole blocks, with a buffer that holds it.
     ///
     /// # Errors
-    /// The request itself when there is no room.
+    /// The request itself if there is no room.
     ///
     /// # Panics
-    /// When the buffer does not hold it.
+    /// If the buffer is too small.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
         let Request {
             tag,
@@ -224,7 +224,7 @@ impl NbdSession {
         Ok(())
     }
 
-    /// Queues the next command of a request, or ends it.
+    /// Queues the next command of a request, or ends the request.
     fn plan(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         match plan(&self.export, self.config.block_bytes, task.ask, task.done) {
@@ -312,7 +312,7 @@ impl NbdSession {
         self.answered.push_back(index);
     }
 
-    /// A command was done: the request's next one, or its end.
+    /// A command has succeeded: continues with the request's next one, or ends the request.
     fn command_done(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         match task.piece.command {
@@ -322,16 +322,16 @@ impl NbdSession {
         self.plan(index, now);
     }
 
-    /// The next task that was answered; retire it once its data is back.
+    /// The next answered task; retire it once its data is back.
     #[inline]
     pub fn next_answered(&mut self) -> Option<u16> {
         self.answered.pop_front()
     }
 
-    /// Ends a task that was answered.
+    /// Retires an answered task.
     ///
     /// # Panics
-    /// When it was not.
+    /// If it was not answered.
     pub fn retire(&mut self, index: u16) -> NbdRetired {
         let task = &mut self.tasks[usize::from(index)];
         let NbdTaskState::Answered(result) = task.state else {
@@ -346,7 +346,7 @@ impl NbdSession {
         }
     }
 
-    /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back.
+    /// Cancels a request that was not sent, or not since the last loss. A sent one cannot be cancelled.
     pub fn cancel(&mut self, tag: u64) {
         let found = self
             .tasks
@@ -363,7 +363,7 @@ impl NbdSession {
 
     // ---- time, loss and return
 
-    /// When [`NbdSession::on_time`] has something to do.
+    /// When [`NbdSession::on_time`] must be called next.
     pub fn deadline(&self) -> Nanos {
         match (self.answered.is_empty(), self.attached) {
             (false, _) => Nanos(0),
@@ -372,7 +372,7 @@ impl NbdSession {
         }
     }
 
-    /// Looks for commands that take too long.
+    /// Checks for commands that have timed out.
     pub fn on_time(&mut self, now: Nanos) {
         if now < self.next_check || !self.attached {
             return;
@@ -393,10 +393,10 @@ impl NbdSession {
         }
     }
 
-    /// Goes to work on a new connection.
+    /// Continues on a new connection.
     ///
     /// # Panics
-    /// When it has one.
+    /// If there is a connection already.
     pub fn attach(&mut self, export: NbdExport, now: Nanos) {
         assert!(!self.attached, "a session without a connection gets one");
         (self.export, self.attached, self.loss) = (export, true, None);
@@ -405,7 +405,7 @@ impl NbdSession {
         let mut waiting: Vec<u16> = waiting.into();
         waiting.sort_by_key(|index| self.tasks[usize::from(*index)].sequence);
         for index in waiting {
-            // The server may have come back with other flags: planned again from where it was.
+            // The server may have different flags now: plan again from the current state.
             let task = &self.tasks[usize::from(index)];
             let tries = task.tries;
             self.plan(index, now);
@@ -413,8 +413,8 @@ impl NbdSession {
         }
     }
 
-    /// The connection is gone: what was on its way waits again, in the order it was submitted. The driver has put all
-    /// data back.
+    /// The connection is lost: commands in flight wait again, in the order of their
+    /// submission. The driver has returned all data.
     pub fn detach(&mut self) {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         for index in 0..self.tasks.len() as u16 {
@@ -437,10 +437,10 @@ impl NbdSession {
         }
     }
 
-    /// There will be no new connection: everything ends with this error.
+    /// There will be no new connection: all requests end with this error.
     ///
     /// # Panics
-    /// When there is a connection.
+    /// If there is a connection.
     pub fn fail_all(&mut self, error: DeviceError) {
         assert!(!self.attached, "nothing is under way when everything fails");
         while let Some(index) = self.waiting.pop_front() {

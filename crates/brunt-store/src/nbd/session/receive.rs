@@ -1,7 +1,7 @@
-//! Replies of a session: which task they are for, where their data belongs, and when they are complete.
+//! Replies of a session: which task they belong to, where their data goes, and when they are complete.
 //!
-//! The rule: [`NbdSession::on_header`] only looks, as often as its driver likes; [`NbdSession::on_reply`] changes
-//! something, once for each reply.
+//! The rule: [`NbdSession::on_header`] changes nothing and can be called repeatedly;
+//! [`NbdSession::on_reply`] changes the state, once per reply.
 
 use brunt_core::Nanos;
 use brunt_wire::nbd::transmission::{ERROR_BYTES_MAX, parse_error, parse_hole};
@@ -12,40 +12,40 @@ use super::task::{NbdTask, NbdTaskState};
 use super::{NbdDataRange, NbdLoss, NbdSession};
 use crate::nbd::said;
 
-/// The longest payload that is not a read's data: an error with its words.
+/// Maximum payload that is not a read's data: an error with its text.
 pub const SHORT_PAYLOAD_BYTES_MAX: usize = ERROR_BYTES_MAX as usize;
 
-/// What follows a reply's header.
+/// The payload after a reply's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdPayload {
     /// Data of a read, for this part of its task's buffer.
     Task(NbdDataRange),
-    /// So many bytes, for [`NbdSession::on_reply`].
+    /// This many bytes, for [`NbdSession::on_reply`].
     Short(usize),
 }
 
-/// How a server broke the protocol.
+/// How a server violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdViolation {
-    /// Bytes that are no reply.
+    /// Bytes that are not a reply.
     #[error("the server sent what is no reply: {0}")]
     Malformed(#[from] Malformed),
-    /// A cookie that no command has.
+    /// An unknown cookie.
     #[error("the server answered a request that was not sent, or twice")]
     Cookie,
-    /// Data or a hole outside what was asked for.
+    /// Data or a hole outside the requested range.
     #[error("the server sent data for another place than was asked for")]
     Range,
-    /// Data for what was there already.
+    /// Data that had already arrived.
     #[error("the server sent the same part of a read twice")]
     Overlap,
-    /// A read that ended too early.
+    /// A read that ended before all its data arrived.
     #[error("the server called a read done and had not sent all of it")]
     Short,
-    /// A chunk that the command does not have, or a simple reply where there are none.
+    /// A chunk that is invalid for the command, or a simple reply where chunks are required.
     #[error("the server sent a reply of the wrong kind")]
     Kind,
-    /// More than an error's words may have.
+    /// An error text beyond the limit.
     #[error("the server sent a reply that is longer than any")]
     Long,
 }
@@ -61,10 +61,10 @@ impl NbdSession {
         }
     }
 
-    /// Where what follows this header belongs.
+    /// Where the payload after this header belongs.
     ///
     /// # Errors
-    /// It does not fit what was asked.
+    /// The reply doesn't match the request.
     #[inline]
     pub fn on_header(&self, reply: &NbdReply) -> Result<NbdPayload, NbdViolation> {
         let (cookie, offset, chunk) = match *reply {
@@ -116,10 +116,10 @@ impl NbdSession {
         }
     }
 
-    /// A whole reply: its header, and its payload where that is short; the data of a read is in its place.
+    /// Processes a complete reply: its header, and its payload if short; the data of a read is in its place already.
     ///
     /// # Errors
-    /// It does not fit what was asked.
+    /// The reply doesn't match the request.
     #[inline]
     pub fn on_reply(
         &mut self,
@@ -182,7 +182,7 @@ impl NbdSession {
     fn finish(&mut self, index: u16, error: u32, now: Nanos) -> Result<(), NbdViolation> {
         match error {
             0 => self.command_done(index, now),
-            // It is asked again on the next connection, like everything else that is under way.
+            // Sent again on the next connection, like everything else in flight.
             errno::SHUTDOWN => self.loss = Some(NbdLoss::ShuttingDown),
             error => self.answer(index, Err(said::refused(error))),
         }
@@ -190,7 +190,7 @@ impl NbdSession {
     }
 }
 
-/// Where a part of a read lies in its buffer.
+/// The offset of a part of a read in the task's buffer.
 fn part_of(task: &NbdTask, offset: u64, len: u64) -> Result<usize, NbdViolation> {
     if task.piece.command != NbdCommand::Read {
         return Err(NbdViolation::Kind);

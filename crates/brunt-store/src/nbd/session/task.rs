@@ -1,6 +1,6 @@
-//! One request in a session: its state, and which command of it is under way. Used by the other files of `session`.
+//! One request in a session: its state, and its current command. Used by the other files of `session`.
 //!
-//! The rule: [`plan`] alone decides which commands make up a request; the server's flags decide what is possible.
+//! The rule: only [`plan`] decides which commands make up a request; the server's flags decide what is possible.
 
 use brunt_block::{Buf, DeviceError, Op};
 use brunt_core::Nanos;
@@ -10,7 +10,7 @@ use brunt_wire::nbd::{NbdCommand, NbdHeaders, export_flag};
 use super::coverage::Coverage;
 use crate::nbd::export::NbdExport;
 
-/// Without extended headers, a command without payload covers at most this much: a round number of 32 bits.
+/// Without extended headers, a command without payload covers at most this many bytes: a round number below 2^32.
 const EFFECT_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum NbdTaskState {
     Answered(Result<(), DeviceError>),
 }
 
-/// What a caller asked for.
+/// The caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub op: Op,
@@ -37,7 +37,7 @@ pub(super) struct Piece {
     pub flags: u16,
     pub offset: u64,
     pub len: u64,
-    /// A write of zeros, for servers without WRITE_ZEROES.
+    /// Whether it writes zeros, for servers without WRITE_ZEROES.
     pub from_zeros: bool,
 }
 
@@ -51,7 +51,7 @@ impl Piece {
     };
 }
 
-/// How much of a request was done.
+/// The completed part of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub bytes: u64,
@@ -66,18 +66,18 @@ pub(super) struct NbdTask {
     pub done: Done,
     pub piece: Piece,
     pub buf: Buf,
-    /// Of the command that was sent last.
+    /// The cookie of the last command sent.
     pub cookie: u64,
-    /// What has come of a read.
+    /// The received parts of a read.
     pub coverage: Coverage,
-    /// The first error of a reply in parts.
+    /// The first error in a reply of several chunks.
     pub error: Option<u32>,
-    /// How often the piece was sent.
+    /// How many times the piece was sent.
     pub tries: u32,
     /// Order of submission.
     pub sequence: u64,
     pub deadline: Nanos,
-    /// Not answered in time: the connection is given up for it.
+    /// Timed out, so the connection is dropped.
     pub late: bool,
 }
 
@@ -106,10 +106,10 @@ impl NbdTask {
     }
 }
 
-/// The next command of a request; `None` when it is done.
+/// The next command of a request; `None` when it is complete.
 ///
 /// # Errors
-/// The server cannot do it.
+/// The server doesn't support it.
 pub(super) fn plan(
     export: &NbdExport,
     block_bytes: u32,
@@ -121,7 +121,7 @@ pub(super) fn plan(
     let can_flush = export.has(export_flag::SEND_FLUSH);
     let has_fua = export.has(export_flag::SEND_FUA);
     if left == 0 || ask.op == Op::Flush {
-        // Also what stands in for FUA where there is none. Without FLUSH there is nothing to wait for.
+        // A flush also replaces missing FUA. Without FLUSH there is nothing to send.
         let wanted =
             ask.op == Op::Flush || (ask.force_unit_access && !has_fua && ask.op != Op::Read);
         let flush = wanted && can_flush && !done.flushed;
@@ -147,7 +147,7 @@ pub(super) fn plan(
         Op::Unmap if export.has(export_flag::SEND_TRIM) => {
             (NbdCommand::Trim, fua, effect_max, false)
         }
-        // Leaves holes where the server likes.
+        // The server may leave holes.
         Op::Unmap if zeroes => (NbdCommand::WriteZeroes, fua, effect_max, false),
         Op::Unmap => return Err(DeviceError::Unsupported),
         Op::WriteZeroes if zeroes => (

@@ -1,4 +1,4 @@
-//! Sessions against servers that answer in every allowed way, and in some that are not.
+//! Sessions against servers that answer in every allowed way, and in some invalid ways.
 
 use brunt_wire::nbd::export_flag::{HAS_FLAGS, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES};
 use brunt_wire::nbd::transmission::{command_flag, encode_error, encode_hole};
@@ -47,7 +47,7 @@ fn request(op: Op, offset: u64, len: u64) -> Request {
     }
 }
 
-/// Sends what is ready, and gives the requests as a server reads them.
+/// Sends what is ready, and returns the requests as a server parses them.
 fn pull(session: &mut NbdSession) -> Vec<NbdRequest> {
     let headers = session.export().headers;
     std::iter::from_fn(|| session.pull())
@@ -68,7 +68,7 @@ fn retire(session: &mut NbdSession) -> Option<NbdRetired> {
     Some(session.retire(index))
 }
 
-/// A server's answer, as a driver hands it over.
+/// Passes in a server's reply like a driver.
 fn answer(
     session: &mut NbdSession,
     done: bool,
@@ -104,7 +104,7 @@ fn simple(session: &mut NbdSession, request: &NbdRequest, error: u32) -> Result<
     session.on_reply(&reply, &[], NOW)
 }
 
-/// A read whose parts come in any order, a hole among them, is put together.
+/// A read whose parts arrive in any order, including a hole, is assembled.
 #[test]
 fn reads_in_parts() {
     for headers in [NbdHeaders::Structured, NbdHeaders::Extended] {
@@ -132,7 +132,7 @@ fn reads_in_parts() {
     }
 }
 
-/// Whatever is wrong with a reply is told, and nothing lands elsewhere.
+/// Every invalid reply is reported, and no data lands elsewhere.
 #[test]
 fn violations() {
     let data = |offset, len| NbdChunk::Data { offset, len };
@@ -147,7 +147,7 @@ fn violations() {
             result = answer(&mut session, *done, &sent[0], *chunk, payload);
         }
         assert_eq!(result, Err(expected));
-        // The driver drops the connection: the request waits for another.
+        // The driver drops the connection, and the request waits for another one.
         session.detach();
         assert!(session.next_answered().is_none() && session.outstanding() == 1);
     };
@@ -218,7 +218,7 @@ fn violations() {
     );
 }
 
-/// Errors have the server's number and words, in every style; data that came before does not make a success.
+/// Errors have the server's number and text, in every header style; earlier data doesn't turn them into a success.
 #[test]
 fn errors() {
     let mut session = session(NbdHeaders::Structured, ALL);
@@ -255,7 +255,7 @@ fn errors() {
     assert_eq!(crate::nbd::said::said(&error), Some(errno::NOSPC));
 }
 
-/// What a request becomes depends on what the server offers.
+/// The commands of a request depend on what the server supports.
 #[test]
 fn commands() {
     let run = |headers, flags, op, len, fua| {
@@ -354,7 +354,8 @@ fn commands() {
     assert_eq!(refused, (Vec::new(), Some(Err(DeviceError::Unsupported))));
 }
 
-/// What was under way is sent again on the next connection, in order, so often as it may be; late ones are counted.
+/// Commands in flight are sent again on the next connection, in order, up to
+/// the maximum attempts; late ones are counted.
 #[test]
 fn losses() {
     let mut session = session(NbdHeaders::Simple, ALL);
@@ -419,7 +420,7 @@ fn losses() {
     );
 }
 
-/// A server that goes away keeps its requests for the next connection; without one, all end.
+/// When a server shuts down, its requests wait for the next connection; if there is none, all fail.
 #[test]
 fn shutdown() {
     let mut session = session(NbdHeaders::Simple, ALL);

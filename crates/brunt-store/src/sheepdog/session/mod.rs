@@ -1,16 +1,16 @@
 //! One connection's requests and responses, without I/O.
 //!
-//! Its driver (`link`) moves bytes: it hands over requests ([`SheepdogSession::submit`]), sends what
-//! [`SheepdogSession::pull`] gives, asks [`SheepdogSession::on_header`] where a response's data belongs, puts it there,
-//! reports the response with [`SheepdogSession::on_response`], and retires what was answered. The session outlives its
+//! Its driver (`link`) moves bytes: it passes in requests ([`SheepdogSession::submit`]), sends the output of
+//! [`SheepdogSession::pull`], asks [`SheepdogSession::on_header`] where a response's data belongs, puts it there,
+//! reports the response with [`SheepdogSession::on_response`], and retires answered requests. The session outlives its
 //! connection: after a loss its tasks wait for a new one ([`SheepdogSession::detach`], [`SheepdogSession::attach`]).
 //!
-//! What is sent again after a loss: everything that was not answered, each message at most [`SheepdogSessionConfig::tries`]
-//! times. A message that the server cannot serve now (too few nodes, say) is sent again every 200 ms for the time-out, on the
-//! same connection. When somebody takes a snapshot of the disk, writes to what has become the snapshot are refused: that
-//! ends the connection as well, and the next one finds which VDI the disk is now.
+//! After a loss, everything that was not answered is sent again, each message at most [`SheepdogSessionConfig::tries`]
+//! times. A message that the server cannot serve at the moment (for example, with too few nodes) is sent again every
+//! 200 ms until the timeout, on the same connection. When a snapshot of the disk is taken, writes to the VDI that
+//! became the snapshot are refused. This also ends the connection, and the next one determines the disk's new VDI.
 //!
-//! The one rule: a response that does not fit what was asked is a [`SheepdogViolation`], and the connection is dropped;
+//! The one rule: a response that doesn't match the request is a [`SheepdogViolation`], and the connection is dropped;
 //! nothing is written outside a task's buffer.
 
 mod receive;
@@ -31,49 +31,49 @@ pub use receive::{SheepdogPayload, SheepdogViolation};
 use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
 use super::objects::SheepdogObjects;
 
-/// Tasks of one session at most: ids carry the index in 10 bits.
+/// Maximum tasks of one session: ids carry the index in `INDEX_BITS` bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 12;
-/// Bytes that a probe asks for.
+/// Bytes read by a probe.
 const PROBE_BYTES: u32 = 512;
-/// Before a message is sent again that the server cannot serve now.
+/// Delay before a message that the server cannot serve at the moment is sent again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Before the next probe.
+/// Delay before the next probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a session behaves.
+/// The configuration of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SheepdogSessionConfig {
-    /// Tasks at once.
+    /// Maximum concurrent tasks.
     pub depth: u32,
-    /// How long one message may take.
+    /// Time limit for one message.
     pub timeout: Duration,
-    /// How often a message is sent at most.
+    /// Maximum attempts per message.
     pub tries: u32,
-    /// Through the object cache: stable after a flush.
+    /// Whether writes go through the object cache, and are stable only after a flush.
     pub cache: bool,
 }
 
-/// What happened beside plain answers. Printed with results.
+/// Events other than normal responses. Printed with results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SheepdogCounts {
     /// Messages sent again, after their connection was lost or because the server could not serve them.
     pub replays: u64,
-    /// Messages that were not answered in time.
+    /// Messages that timed out.
     pub timeouts: u64,
-    /// The last result for which something was sent again.
+    /// The last result that caused a message to be sent again.
     pub result: Option<u32>,
-    /// The server has no object cache to flush.
+    /// Whether the server has no object cache to flush.
     pub no_cache: bool,
 }
 
-/// Why a connection has to go although nobody broke the protocol.
+/// Why a connection must be dropped without a protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogLoss {
-    /// The server says that it is going away.
+    /// The server announced its shutdown.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// A message is not answered.
+    /// A message timed out.
     #[error("the server did not answer a request in time")]
     NoAnswer,
     /// The VDI that was written to is a snapshot now.
@@ -81,34 +81,34 @@ pub enum SheepdogLoss {
     Snapshot,
 }
 
-/// What is to be sent: a header, then data of a task, other data, or zeros.
+/// What to send: a header, followed by data of a task, other data, or zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct SheepdogOutgoing {
     /// The header.
     pub header: [u8; HEADER_BYTES],
-    /// What follows it from a task's buffer.
+    /// Data after the header, from a task's buffer.
     pub data: Option<SheepdogDataRange>,
-    /// What follows it otherwise: an entry of the inode.
+    /// Other data after the header: an entry of the inode.
     pub entry: Option<[u8; 4]>,
-    /// Zeros that follow it.
+    /// Number of zeros after the header.
     pub zeros: usize,
 }
 
 /// Part of a task's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheepdogDataRange {
-    /// Whose.
+    /// Index of the task.
     pub task: u16,
-    /// From here on.
+    /// First byte.
     pub start: usize,
-    /// In bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// A request that is done with.
+/// A retired request.
 #[derive(Debug)]
 pub struct SheepdogRetired {
-    /// The request's.
+    /// The request's tag.
     pub tag: u64,
     /// The request's buffer.
     pub buf: Buf,
@@ -116,7 +116,7 @@ pub struct SheepdogRetired {
     pub result: Result<(), DeviceError>,
 }
 
-/// The session. See the module.
+/// The session; see the module.
 #[derive(Debug)]
 pub struct SheepdogSession {
     config: SheepdogSessionConfig,
@@ -129,10 +129,10 @@ pub struct SheepdogSession {
     waiting: VecDeque<u16>,
     parked: Vec<u16>,
     answered: VecDeque<u16>,
-    /// Messages sent so far; what makes ids differ.
+    /// Number of messages sent so far, which makes ids unique.
     sent: u32,
     sequence: u64,
-    /// Claims that were released when the parked ones were looked at.
+    /// Number of released claims when the parked tasks were last checked.
     released_seen: u64,
     next_check: Nanos,
     loss: Option<SheepdogLoss>,
@@ -140,10 +140,10 @@ pub struct SheepdogSession {
 }
 
 impl SheepdogSession {
-    /// A session on a disk, without a connection.
+    /// A session for a disk, without a connection.
     ///
     /// # Panics
-    /// When the depth is 0 or over [`DEPTH_MAX`].
+    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: SheepdogSessionConfig, objects: Arc<SheepdogObjects>) -> SheepdogSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -172,33 +172,33 @@ impl SheepdogSession {
         }
     }
 
-    /// Tasks that can be taken.
+    /// Number of tasks that can be accepted.
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Tasks taken and not retired.
+    /// Tasks accepted and not retired.
     pub fn outstanding(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
     }
 
-    /// What happened so far.
+    /// Counters so far.
     pub fn counts(&self) -> &SheepdogCounts {
         &self.counts
     }
 
-    /// Why the connection has to go, if it has.
+    /// Why the connection must be dropped, if it must.
     pub fn lost(&self) -> Option<SheepdogLoss> {
         self.loss
     }
 
-    /// Takes a request that lies on the disk, with a buffer that holds it.
+    /// Accepts a request inside the disk, with a buffer that holds it.
     ///
     /// # Errors
-    /// The request itself when there is no room.
+    /// The request itself if there is no room.
     ///
     /// # Panics
-    /// When the buffer does not hold it.
+    /// If the buffer is too small.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
         let Request {
             tag,
@@ -244,7 +244,7 @@ impl SheepdogSession {
         Ok(())
     }
 
-    /// Queues the next message of a request, or ends it.
+    /// Queues the next message of a request, or ends the request.
     fn plan(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         match task.plan(&self.objects, self.object_shift, self.config.cache) {
@@ -271,16 +271,16 @@ impl SheepdogSession {
         self.waiting.push_back(index);
     }
 
-    /// The same message again, after a while.
+    /// Schedules the same message again after a delay.
     fn pause(&mut self, index: u16, time: Duration, now: Nanos) {
         let until = now.after(time);
         let task = &mut self.tasks[usize::from(index)];
-        // It was answered: attempts count what was not.
+        // It was answered, and attempts only count unanswered messages.
         (task.state, task.tries) = (TaskState::Pausing(until), 0);
         self.next_check = self.next_check.min(until);
     }
 
-    /// Those that wait for somebody else's claim look again, if one was released.
+    /// Plans tasks that wait for another task's claim again, if one was released.
     #[inline]
     pub fn look_at_parked(&mut self, now: Nanos) {
         while !self.parked.is_empty() {
@@ -420,16 +420,16 @@ impl SheepdogSession {
         self.answered.push_back(index);
     }
 
-    /// The next task that was answered; retire it once its data is back.
+    /// The next answered task; retire it once its data is back.
     #[inline]
     pub fn next_answered(&mut self) -> Option<u16> {
         self.answered.pop_front()
     }
 
-    /// Ends a task that was answered.
+    /// Retires an answered task.
     ///
     /// # Panics
-    /// When it was not.
+    /// If it was not answered.
     pub fn retire(&mut self, index: u16) -> SheepdogRetired {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(result) = task.state else {
@@ -444,8 +444,8 @@ impl SheepdogSession {
         }
     }
 
-    /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back, and an object
-    /// that is being dropped is waited for.
+    /// Cancels a request that was not sent, or not since the last loss. A sent one cannot be cancelled, nor one that
+    /// waits for an object to be dropped.
     pub fn cancel(&mut self, tag: u64) {
         let idle = |task: &SheepdogTask| {
             let unsent = matches!(
@@ -472,7 +472,7 @@ impl SheepdogSession {
 
     // ---- time, loss and return
 
-    /// When [`SheepdogSession::on_time`] has something to do.
+    /// When [`SheepdogSession::on_time`] must be called next.
     pub fn deadline(&self) -> Nanos {
         match (self.answered.is_empty(), self.attached) {
             (false, _) => Nanos(0),
@@ -481,7 +481,7 @@ impl SheepdogSession {
         }
     }
 
-    /// Looks for messages that take too long, and for those whose pause is over.
+    /// Checks for messages that have timed out, and for those whose delay is over.
     pub fn on_time(&mut self, now: Nanos) {
         if now < self.next_check || !self.attached {
             return;
@@ -505,10 +505,10 @@ impl SheepdogSession {
         }
     }
 
-    /// Goes to work on a new connection. The driver has put what the disk is now into the objects.
+    /// Continues on a new connection. The driver has updated the objects to the current disk.
     ///
     /// # Panics
-    /// When it has one.
+    /// If there is a connection already.
     pub fn attach(&mut self, now: Nanos) {
         assert!(!self.attached, "a session without a connection gets one");
         (self.attached, self.loss) = (true, None);
@@ -526,7 +526,7 @@ impl SheepdogSession {
             .collect();
         unsent.sort_by_key(|index| self.tasks[*index].sequence);
         for index in unsent {
-            // The disk may be another VDI now: planned again from where it was.
+            // The disk may be another VDI now: plan again from the current state.
             let task = &self.tasks[index];
             let (tries, piece) = (task.tries, task.piece);
             self.plan(index as u16, now);
@@ -537,7 +537,7 @@ impl SheepdogSession {
         }
     }
 
-    /// The connection is gone: what was on its way waits again. The driver has put all data back.
+    /// The connection is lost: messages in flight wait again. The driver has returned all data.
     pub fn detach(&mut self) {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         for index in 0..self.tasks.len() as u16 {
@@ -560,10 +560,10 @@ impl SheepdogSession {
         }
     }
 
-    /// There will be no new connection: everything ends with this error.
+    /// There will be no new connection: all requests end with this error.
     ///
     /// # Panics
-    /// When there is a connection.
+    /// If there is a connection.
     pub fn fail_all(&mut self, error: DeviceError) {
         assert!(!self.attached, "nothing is under way when everything fails");
         self.waiting.clear();
@@ -581,7 +581,7 @@ impl SheepdogSession {
 }
 
 impl Drop for SheepdogSession {
-    /// Other threads may wait for claims that this one has.
+    /// Releases this session's claims, for which other threads may wait.
     fn drop(&mut self) {
         for task in &mut self.tasks {
             task.give_back(&self.objects);

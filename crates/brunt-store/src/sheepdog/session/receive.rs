@@ -1,7 +1,7 @@
-//! Responses of a session: which task they are for, where their data belongs, and what comes next.
+//! Responses of a session: which task they belong to, where their data goes, and what follows.
 //!
-//! The rule: [`SheepdogSession::on_header`] only looks, as often as its driver likes; [`SheepdogSession::on_response`]
-//! changes something, once for each response.
+//! The rule: [`SheepdogSession::on_header`] changes nothing and can be called repeatedly;
+//! [`SheepdogSession::on_response`] changes the state, once per response.
 
 use brunt_block::DeviceError;
 use brunt_core::Nanos;
@@ -13,25 +13,25 @@ use super::{
 };
 use crate::sheepdog::said;
 
-/// What follows a response's header.
+/// The payload after a response's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogPayload {
     /// Data of a read, for this part of its task's buffer.
     Task(SheepdogDataRange),
-    /// So many bytes that nobody needs.
+    /// This many bytes that are not needed.
     Discard(usize),
 }
 
-/// How a server broke the protocol.
+/// How a server violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogViolation {
-    /// An id that no request has.
+    /// An unknown id.
     #[error("the server answered a request that was not sent, or twice")]
     Id,
-    /// A read's data is shorter than was asked for.
+    /// A read returned less data than requested.
     #[error("the server sent less than was asked for")]
     Short,
-    /// More data than was asked for.
+    /// More data than requested.
     #[error("the server sent more than was asked for")]
     Long,
 }
@@ -45,10 +45,10 @@ impl SheepdogSession {
         }
     }
 
-    /// Where what follows this header belongs.
+    /// Where the payload after this header belongs.
     ///
     /// # Errors
-    /// It does not fit what was asked.
+    /// The response doesn't match the request.
     #[inline]
     pub fn on_header(
         &self,
@@ -76,10 +76,10 @@ impl SheepdogSession {
         }
     }
 
-    /// A whole response; the data of a read is in its place.
+    /// Processes a complete response; the data of a read is in its place already.
     ///
     /// # Errors
-    /// It does not fit what was asked.
+    /// The response doesn't match the request.
     #[inline]
     pub fn on_response(
         &mut self,
@@ -92,7 +92,7 @@ impl SheepdogSession {
             (Step::Probe, result::NO_OBJ) => self.piece_done(index, now),
             (_, result::SUCCESS) => self.step_done(index, now),
             (Step::Flush, result::INVALID_PARMS) => {
-                // What QEMU takes it for, too: object caches are gone since 1.0.
+                // Like QEMU, take this as "no object cache": object caches were removed in 1.0.
                 self.counts.no_cache = true;
                 self.step_done(index, now);
             }
@@ -131,7 +131,7 @@ impl SheepdogSession {
         }
     }
 
-    /// What lies in this object is done.
+    /// The part of the request in this object is complete.
     fn piece_done(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         task.give_back(&self.objects);
@@ -150,13 +150,13 @@ impl SheepdogSession {
         let task = &self.tasks[usize::from(index)];
         let piece = task.piece;
         let writes = !matches!(piece.step, Step::Read | Step::Probe);
-        // An object that the disk lost meanwhile, by a request that overlaps this one.
+        // The disk lost the object meanwhile, by an overlapping request.
         let moved = matches!(piece.step, Step::Read | Step::Write)
             && self.objects.reader(piece.index) != (piece.owner, piece.vdi);
         if refusal == result::NO_OBJ && moved {
             self.plan(index, now);
         } else if refusal == result::READONLY && writes {
-            // It is asked again on the next connection, like everything else that is under way.
+            // Sent again on the next connection, like everything else in flight.
             self.loss = Some(SheepdogLoss::Snapshot);
         } else if result::is_goodbye(refusal) {
             self.loss = Some(SheepdogLoss::ShuttingDown);

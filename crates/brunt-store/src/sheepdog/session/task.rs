@@ -1,11 +1,11 @@
-//! One request in a session: its state, and which message of it is under way. Used by the other files of `session`.
+//! One request in a session: its state, and its current message. Used by the other files of `session`.
 //!
-//! A request goes object by object. Writing to an object that the disk lacks takes two messages: create it with the data, then
-//! record it in the inode. Dropping one takes the record and then probes, until the servers have removed the object: they
-//! do it later, and would remove as well what was written to it meanwhile.
+//! A request is processed object by object. Writing to an object that the disk lacks takes two messages: create it with
+//! the data, then record it in the inode. Dropping one takes the record, and then probes until the servers have removed
+//! the object: they do so later, and would also remove data written to it meanwhile.
 //!
-//! The rule: [`SheepdogTask::plan`] alone decides what comes next, from what was done and what the disk has now, so that it
-//! can be asked again after a loss.
+//! The rule: only [`SheepdogTask::plan`] decides what comes next, from what is complete and what the disk has now, so
+//! that it can be called again after a loss.
 
 use brunt_block::{Buf, DeviceError, Op};
 use brunt_core::Nanos;
@@ -15,17 +15,17 @@ use crate::sheepdog::objects::{SheepdogDrop, SheepdogObjects, SheepdogWriter};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
     Free,
-    /// To be sent.
+    /// Ready to be sent.
     Waiting,
-    /// For somebody else's claim.
+    /// Waits for another task's claim.
     Parked,
-    /// To be sent, but not before this time.
+    /// Must not be sent before this time.
     Pausing(Nanos),
     Sent,
     Answered(Result<(), DeviceError>),
 }
 
-/// What a caller asked for.
+/// The caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub op: Op,
@@ -39,47 +39,47 @@ pub(super) struct Ask {
 pub(super) enum Step {
     Read,
     Write,
-    /// Create the object with the data, as a copy of that of another VDI if this is not 0.
+    /// Creates the object with the data, as a copy of that of VDI `from` unless this is 0.
     Create {
         from: u32,
     },
-    /// Have the inode name this VDI for the object.
+    /// Records this VDI in the inode as the object's owner.
     Record(u32),
-    /// See whether the object is gone.
+    /// Checks whether the object is gone.
     Probe,
     Flush,
 }
 
-/// A part of a request that lies in one object.
+/// The part of a request within one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub step: Step,
-    /// The object's place in the disk.
+    /// The object's index in the disk.
     pub index: u32,
-    /// The disk when this was planned.
+    /// The disk's VDI when this was planned.
     pub vdi: u32,
-    /// Whose object it is.
+    /// The VDI that owns the object.
     pub owner: u32,
-    /// In bytes from the object's start.
+    /// Offset in bytes from the object's start.
     pub offset: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// An object that the task alone may create or drop.
+/// An object that only this task may create or drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub index: u32,
     pub vdi: u32,
-    /// The inode names it no more: it only has to go.
+    /// Whether the inode no longer refers to it, and it only has to be removed.
     pub probing: bool,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Send(Piece),
-    /// Somebody else makes or drops the object.
+    /// Another task creates or drops the object.
     Park,
     Done,
 }
@@ -89,22 +89,22 @@ pub(super) struct SheepdogTask {
     pub state: TaskState,
     pub tag: u64,
     pub ask: Ask,
-    /// Bytes that are done.
+    /// Bytes completed.
     pub done_bytes: u64,
     pub flushed: bool,
     pub piece: Piece,
     pub claim: Option<Claim>,
     pub buf: Buf,
-    /// Of the message that was sent last.
+    /// The id of the last message sent.
     pub id: u32,
-    /// How often it was sent.
+    /// How many times it was sent.
     pub tries: u32,
     /// Order of submission.
     pub sequence: u64,
     pub deadline: Nanos,
-    /// When a message that may be sent again later is given up.
+    /// When to give up on a message that may be sent again later.
     pub patience_end: Nanos,
-    /// Not answered in time: the connection is given up for it.
+    /// Timed out, so the connection is dropped.
     pub late: bool,
 }
 
@@ -140,12 +140,12 @@ impl SheepdogTask {
         }
     }
 
-    /// What comes next. Reads of what nobody wrote are done here.
+    /// Plans the next step. Reads of unallocated objects are completed here.
     pub fn plan(&mut self, objects: &SheepdogObjects, object_shift: u8, cache: bool) -> Next {
         if let Some(claim) = self.claim
             && claim.vdi != objects.vdi()
         {
-            // A snapshot was taken: what was claimed belongs to it now.
+            // A snapshot was taken: the claimed object belongs to it now.
             self.give_back(objects);
         }
         while self.ask.op != Op::Flush && self.done_bytes < self.ask.len {
@@ -155,7 +155,7 @@ impl SheepdogTask {
                 Op::Unmap if u64::from(piece.len) == 1 << object_shift => {
                     self.drop_object(objects, piece)
                 }
-                // A part of an object that is not there is zeros already.
+                // Part of a missing object reads as zeros already.
                 Op::Unmap if objects.reader(piece.index).0 == 0 && self.claim.is_none() => None,
                 _ => Some(self.write(objects, piece)),
             };
@@ -183,12 +183,12 @@ impl SheepdogTask {
         Next::Done
     }
 
-    /// The part of the request that is next, within one object.
+    /// The next part of the request, within one object.
     fn piece_at(&self, object_shift: u8) -> Piece {
         let at = self.ask.offset + self.done_bytes;
         let (index, offset) = (at >> object_shift, at & ((1 << object_shift) - 1));
         let len = (self.ask.len - self.done_bytes).min((1 << object_shift) - offset);
-        // An object has at most 2 GiB, and a disk 2^20 of them.
+        // An object has at most 2 GiB, and a disk has at most 2^20 objects.
         let (index, offset, len) = (index as u32, offset as u32, len as u32);
         Piece {
             step: Step::Read,
@@ -269,7 +269,7 @@ impl SheepdogTask {
         }
     }
 
-    /// Ends the claim, if there is one.
+    /// Releases the claim, if there is one.
     pub fn give_back(&mut self, objects: &SheepdogObjects) {
         if let Some(claim) = self.claim.take() {
             objects.release(claim.index);

@@ -62,7 +62,7 @@ fn request(op: Op, offset: u64, len: u64) -> Request {
     }
 }
 
-/// A message as a server has it: what is asked, and its data.
+/// A message as received by a server: the request, and its data.
 #[derive(Clone, Debug)]
 struct Message {
     request: SheepdogRequest,
@@ -107,7 +107,7 @@ fn pull(session: &mut SheepdogSession) -> Vec<Message> {
     messages
 }
 
-/// A response, as a driver hands it over.
+/// Passes in a response like a driver.
 fn answer(
     session: &mut SheepdogSession,
     message: &Message,
@@ -132,8 +132,8 @@ fn retire(session: &mut SheepdogSession) -> Option<SheepdogRetired> {
     Some(session.retire(index))
 }
 
-/// A write to what is not there creates the object, then has the inode name it; only then it is answered, and only then the
-/// next one goes out.
+/// A write to a missing object creates it, then records it in the inode; only then it is
+/// answered, and only then the next write is sent.
 #[test]
 fn an_object_is_written_before_the_inode_names_it() {
     let objects = disk(vec![0, 5, 7, 0]);
@@ -173,7 +173,7 @@ fn an_object_is_written_before_the_inode_names_it() {
     );
 }
 
-/// What a thread had claimed is free when it ends, fails or is cancelled.
+/// A thread's claims are released when it ends, fails or is cancelled.
 #[test]
 fn claims_are_given_back() {
     let objects = disk(vec![0; 4]);
@@ -206,7 +206,7 @@ fn claims_are_given_back() {
     }
 }
 
-/// A dropped object is waited for, and nobody writes it meanwhile; what it leaves reads as zeros.
+/// A dropped object is waited for and not written meanwhile; afterwards it reads as zeros.
 #[test]
 fn a_dropped_object_is_gone_before_it_is_written_again() {
     let objects = disk(vec![7, 5, 0, 7]);
@@ -232,7 +232,7 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     }
     let probe = pull(&mut session);
     answer(&mut session, &probe[0], result::NO_OBJ, &[], now).unwrap();
-    // The snapshot's object stays: the inode forgets it, and that is all. The third one was never there.
+    // The snapshot's object stays: it is only removed from the inode. The third one never existed.
     let next = pull(&mut session);
     let of = |opcode| {
         next.iter()
@@ -263,7 +263,7 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     assert_eq!(retire(&mut session).unwrap().buf[..], [0; 512]);
 }
 
-/// What does not fit is told, and the request waits for another connection.
+/// Responses that don't match are reported, and the request waits for another connection.
 #[test]
 fn violations() {
     let check = |change: fn(&mut SheepdogResponse), expected: SheepdogViolation| {
@@ -297,8 +297,8 @@ fn violations() {
     );
 }
 
-/// Refusals that pass are waited for on the same connection, for the time-out and no longer; a message without an answer
-/// costs the connection.
+/// Temporary refusals are retried on the same connection until the timeout; a
+/// message without a response costs the connection.
 #[test]
 fn patience() {
     let mut session = session(&disk(vec![7; 4]));
@@ -325,7 +325,7 @@ fn patience() {
     assert_eq!(session.lost(), Some(SheepdogLoss::NoAnswer));
 }
 
-/// Through a cache writes are stable after a flush; a server that has none says so once.
+/// Through a cache, writes are stable after a flush; a missing cache is noted once.
 #[test]
 fn caches() {
     let config = SheepdogSessionConfig {
@@ -351,14 +351,14 @@ fn caches() {
     assert!(session.counts().no_cache);
 }
 
-/// A cluster in memory: objects, of which those that are dropped go later, and the disk's inode.
+/// A cluster in memory: objects, which are removed some time after being dropped, and the disk's inode.
 #[derive(Default)]
 struct Cluster {
     vdi: u32,
     objects: BTreeMap<u64, Vec<u8>>,
-    /// Of each VDI.
+    /// The map of each VDI.
     maps: BTreeMap<u32, Vec<u32>>,
-    /// To be removed some time.
+    /// Objects to be removed later.
     doomed: Vec<u64>,
 }
 
@@ -416,8 +416,8 @@ impl Cluster {
     }
 }
 
-/// Two threads with requests at once, answered in any order, while connections break, the cluster refuses and snapshots are
-/// taken: everything that was acknowledged is there, also for whoever reads the inode afterwards.
+/// Two threads with concurrent requests, answered in any order, while connections break, the cluster refuses and
+/// snapshots are taken: everything that was acknowledged is there, also for a client that reads the inode afterwards.
 #[test]
 fn nothing_acknowledged_is_lost() {
     for seed in 0..60 {
@@ -437,7 +437,7 @@ fn nothing_acknowledged_is_lost() {
         for round in 0..400 {
             let which = random.below(2) as usize;
             now = now.after(Duration::from_millis(1));
-            // Requests at once do not overlap, so that the outcome is known.
+            // Concurrent requests don't overlap, so that the outcome is known.
             if round < 350 && sessions[which].room() > 0 {
                 let op =
                     [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes][random.below(4) as usize];
@@ -505,7 +505,7 @@ fn nothing_acknowledged_is_lost() {
                 }
             }
         }
-        // Whoever comes next knows the inode only. What was under way may be there or not.
+        // The next client only knows the inode. Requests in flight may or may not have taken effect.
         let map = &cluster.maps[&cluster.vdi];
         for (at, known) in model.iter().enumerate() {
             let under_way = busy.iter().any(|(from, (op, count, _))| {
@@ -520,7 +520,7 @@ fn nothing_acknowledged_is_lost() {
     }
 }
 
-/// The connection breaks: of what was under way, some was served. The next one knows what the disk is.
+/// Loses the connection after some messages in flight were served. The next one learns what the disk is.
 fn lose(
     session: &mut SheepdogSession,
     flying: &mut Vec<Message>,
