@@ -1,5 +1,6 @@
-//! How many instructions does one request cost the initiator? Run it under a tool that counts them, with two numbers of
-//! requests: the slope is a request's cost, without login and logout. The target is its own process.
+//! How many instructions does one request cost the initiator? Run it under an instruction counter
+//! with two numbers of requests: the slope is the cost of a request, without login and logout. The
+//! target is a separate process.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_iscsi URL read|write REQUESTS
 //!
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while made < requests
             && let Some((tag, buf)) = free.pop()
         {
-            // Places that follow on none: a step that has no divisor in common with powers of two.
+            // Non-sequential offsets: the step is coprime to powers of two.
             let offset = made * 7919 % places * BYTES;
             batch.push_back(Request {
                 tag,

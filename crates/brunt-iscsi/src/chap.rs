@@ -1,6 +1,6 @@
-//! CHAP for both ends of a login (RFC 7143, 12.1.3; RFC 1994): one way and mutual.
+//! CHAP for both sides of a login (RFC 7143, 12.1.3; RFC 1994): one-way and mutual.
 //!
-//! The login machines hand over the `CHAP_*` keys of a PDU and send back what they get:
+//! The login state machines pass in the `CHAP_*` keys of a PDU and send the keys that they get back:
 //!
 //! | initiator | target |
 //! |---|---|
@@ -8,22 +8,22 @@
 //! | [`ChapInitiator::on_challenge`]: `CHAP_N`, `CHAP_R` and, mutual, `CHAP_I`, `CHAP_C` | [`ChapTarget::on_response`]: mutual: `CHAP_N`, `CHAP_R` |
 //! | [`ChapInitiator::on_response`] | |
 //!
-//! Pure: challenges are drawn by the caller ([`Challenge::random`]). The one rule: an end that
-//! challenged never answers its own challenge, nor with the secret it expects from the peer;
-//! either would let a peer without the secret have us compute its answer (RFC 7143, 9.2.1).
+//! Pure: the caller draws the challenges ([`Challenge::random`]). The one rule: a side that sent a challenge never
+//! answers that same challenge, and never answers with the secret it expects from the peer; either would let a peer
+//! without the secret have us compute its response (RFC 7143, 9.2.1).
 
 use brunt_wire::iscsi::text::{format_binary, parse_binary, parse_number};
 use sha2::Digest;
 use subtle::ConstantTimeEq;
 
-/// Challenges and responses have at most 1024 bytes (RFC 7143, 12.1.3).
+/// Maximum length of challenges and responses (RFC 7143, 12.1.3).
 const BINARY_BYTES_MAX: usize = 1024;
-/// Names have at most 255 bytes, as every text value without another limit (RFC 7143, 6.1).
+/// Maximum length of names, as of every text value without another limit (RFC 7143, 6.1).
 const NAME_BYTES_MAX: usize = 255;
-/// The length of our own challenges: not below the longest digest.
+/// Length of our own challenges: at least that of the longest digest.
 const CHALLENGE_BYTES: usize = 32;
 
-/// The hashes of RFC 7143, 12.1.3, under their numbers on the wire.
+/// The hash algorithms of RFC 7143, 12.1.3, with their numbers on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the standards' own names
 pub enum Algorithm {
@@ -34,9 +34,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All, in the order in which an initiator offers them. SHA-256 stands last because targets of
-    /// the IET family (tgt among them) take the first number they know and mean SHA-1 by 7, a
-    /// number they chose before RFC 7143 did.
+    /// All algorithms, in the order in which an initiator offers them. SHA-256 is
+    /// last because targets of the IET family (such as tgt) take the first number
+    /// they know and mean SHA-1 by 7, a number they chose before RFC 7143 did.
     pub const OFFERED: [Algorithm; 4] = [
         Algorithm::Sha3_256,
         Algorithm::Sha1,
@@ -51,7 +51,7 @@ impl Algorithm {
             .find(|algorithm| *algorithm as u64 == number)
     }
 
-    /// The response to a challenge: hash of identifier, secret, challenge (RFC 1994, 4.1).
+    /// The response to a challenge: a hash of identifier, secret and challenge (RFC 1994, 4.1).
     fn response(self, id: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
         fn hash<D: Digest>(id: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
             D::new()
@@ -70,17 +70,17 @@ impl Algorithm {
     }
 }
 
-/// A secret that no message, log or `{:?}` prints.
+/// A secret, which no message, log or `{:?}` prints.
 #[derive(Clone)]
 pub struct ChapSecret(Vec<u8>);
 
 impl ChapSecret {
-    /// The bytes as they are.
+    /// A secret of these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> ChapSecret {
         ChapSecret(bytes.into())
     }
 
-    /// Whether both are the same, in constant time for secrets of one length.
+    /// Whether both are the same; takes constant time for secrets of the same length.
     pub fn is_same(&self, other: &ChapSecret) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -92,17 +92,17 @@ impl std::fmt::Debug for ChapSecret {
     }
 }
 
-/// A name and the secret that proves it.
+/// A name and the secret that authenticates it.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// `CHAP_N`.
     pub user: String,
-    /// Shared by both ends.
+    /// The shared secret.
     pub secret: ChapSecret,
 }
 
 impl Credentials {
-    /// A user and a secret.
+    /// Credentials of this user and secret.
     pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Credentials {
         Credentials {
             user: user.into(),
@@ -111,16 +111,16 @@ impl Credentials {
     }
 }
 
-/// Who may log in, and what answers when such an initiator asks back.
+/// A user who may log in, and how the target authenticates itself to that user.
 #[derive(Clone, Debug)]
 pub struct ChapUser {
-    /// What the initiator has to know.
+    /// The initiator's credentials.
     pub initiator: Credentials,
-    /// What proves the target; `None`: mutual authentication is refused.
+    /// The target's credentials; `None`: mutual authentication is refused.
     pub own: Option<Credentials>,
 }
 
-/// What one end asks the other to hash.
+/// A challenge for the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     id: u8,
@@ -128,29 +128,29 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// One that nobody can foresee.
+    /// An unpredictable challenge.
     ///
     /// # Panics
-    /// When the kernel has no random numbers, which Linux does not let happen.
+    /// If the kernel has no random numbers, which does not happen on Linux.
     pub fn random() -> Challenge {
         let mut bytes = [0; CHALLENGE_BYTES + 1];
         getrandom::fill(&mut bytes).expect("the kernel's random numbers");
         Challenge::new(bytes[0], bytes[1..].try_into().expect("one less"))
     }
 
-    /// A chosen one, for tests.
+    /// A fixed challenge, for tests.
     pub const fn new(id: u8, bytes: [u8; CHALLENGE_BYTES]) -> Challenge {
         Challenge { id, bytes }
     }
 }
 
-/// Why an authentication failed. None says more than a peer may know.
+/// Why an authentication failed. No error reveals more than a peer may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChapError {
-    /// A key is missing, out of turn, or no value of its kind.
+    /// A key is missing, unexpected, or has an invalid value.
     #[error("CHAP: {0} is missing or malformed")]
     Key(&'static str),
-    /// No algorithm that both ends have.
+    /// The two sides have no algorithm in common.
     #[error("CHAP: no common hash algorithm")]
     NoCommonAlgorithm,
     /// The name or the response was wrong.
@@ -162,7 +162,7 @@ pub enum ChapError {
     /// The secrets of both directions are the same, which would let a peer without it log in.
     #[error("CHAP: the secrets of the two directions must differ")]
     SameSecret,
-    /// The initiator wants the target to prove itself, and no secret for that is configured.
+    /// The initiator requires mutual authentication, but no secret for it is configured.
     #[error("CHAP: the peer asks for mutual authentication, for which no secret is configured")]
     NotMutual,
 }
@@ -170,20 +170,20 @@ pub enum ChapError {
 /// Keys to send, in order.
 pub type Keys = Vec<(&'static str, String)>;
 
-/// The initiator's end of one login.
+/// The initiator's side of one login.
 #[derive(Debug)]
 pub struct ChapInitiator {
     own: Credentials,
-    /// What the target has to prove, when it has to.
+    /// The target's expected credentials and our challenge, for mutual CHAP.
     target: Option<(Credentials, Challenge)>,
     algorithm: Option<Algorithm>,
 }
 
 impl ChapInitiator {
-    /// An initiator that proves `own` and, when given, wants `target` proven, by this challenge.
+    /// An initiator that authenticates itself with `own` and, if `target` is given, the target with this challenge.
     ///
     /// # Errors
-    /// The same secret both ways.
+    /// Both secrets are the same.
     pub fn new(
         own: Credentials,
         target: Option<(Credentials, Challenge)>,
@@ -201,7 +201,7 @@ impl ChapInitiator {
         })
     }
 
-    /// What to send once `AuthMethod=CHAP` is agreed.
+    /// The keys to send once `AuthMethod=CHAP` is negotiated.
     pub fn offer(&self) -> Keys {
         let numbers: Vec<String> = Algorithm::OFFERED
             .iter()
@@ -210,7 +210,7 @@ impl ChapInitiator {
         vec![("CHAP_A", numbers.join(","))]
     }
 
-    /// The answer to the target's `CHAP_A`, `CHAP_I`, `CHAP_C`.
+    /// The response to the target's `CHAP_A`, `CHAP_I`, `CHAP_C`.
     pub fn on_challenge(&mut self, pairs: &[(&str, &str)]) -> Result<Keys, ChapError> {
         let algorithm =
             Algorithm::from_number(value(pairs, "CHAP_A")?).ok_or(ChapError::NoCommonAlgorithm)?;
@@ -231,12 +231,12 @@ impl ChapInitiator {
         Ok(keys)
     }
 
-    /// Whether the target has to prove itself.
+    /// Whether the target must authenticate itself.
     pub fn is_mutual(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Checks the target's `CHAP_N` and `CHAP_R`; nothing to check when it is one way.
+    /// Checks the target's `CHAP_N` and `CHAP_R`; does nothing for one-way CHAP.
     pub fn on_response(&self, pairs: &[(&str, &str)]) -> Result<(), ChapError> {
         let Some((credentials, ours)) = &self.target else {
             return Ok(());
@@ -246,7 +246,7 @@ impl ChapInitiator {
     }
 }
 
-/// The target's end of one login.
+/// The target's side of one login.
 #[derive(Debug)]
 pub struct ChapTarget {
     challenge: Challenge,
@@ -254,7 +254,7 @@ pub struct ChapTarget {
 }
 
 impl ChapTarget {
-    /// A target that will send this challenge.
+    /// A target that sends this challenge.
     pub fn new(challenge: Challenge) -> ChapTarget {
         ChapTarget {
             challenge,
@@ -262,8 +262,7 @@ impl ChapTarget {
         }
     }
 
-    /// The answer to the initiator's `CHAP_A` list: the first algorithm of it that we have, and
-    /// the challenge.
+    /// The answer to the initiator's `CHAP_A` list: its first algorithm that we support, and the challenge.
     pub fn on_offer(&mut self, pairs: &[(&str, &str)]) -> Result<Keys, ChapError> {
         let offered = value(pairs, "CHAP_A")?;
         let algorithm = offered
@@ -278,8 +277,8 @@ impl ChapTarget {
         ])
     }
 
-    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`, of whom several may have one name. Returns who it
-    /// is and, when it asked for mutual authentication, what proves us.
+    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`, of which several may have the same name. Returns
+    /// the matching user and, if the initiator requested mutual authentication, the keys that authenticate the target.
     pub fn on_response<'u>(
         &self,
         pairs: &[(&str, &str)],
@@ -297,7 +296,7 @@ impl ChapTarget {
                 pairs,
             ) {
                 Ok(()) => break candidate.ok_or(ChapError::Wrong)?,
-                // Another target's user of this name has another secret.
+                // Users of different targets may have the same name and different secrets.
                 Err(ChapError::Wrong) if candidate.is_some() => candidate = known.next(),
                 Err(error) => return Err(error),
             }
@@ -318,8 +317,8 @@ impl ChapTarget {
     }
 }
 
-/// Checks name and response of a peer that claims to be `expected`; an unknown peer costs the
-/// same time as a wrong secret.
+/// Checks the name and response of a peer that claims to be
+/// `expected`; an unknown peer takes as long as a wrong secret.
 fn verify(
     algorithm: Algorithm,
     expected: Option<&Credentials>,
@@ -365,7 +364,7 @@ fn name_in<'a>(pairs: &[(&str, &'a str)]) -> Result<&'a str, ChapError> {
 
 fn binary(pairs: &[(&str, &str)], key: &'static str) -> Result<Vec<u8>, ChapError> {
     let text = value(pairs, key)?;
-    // Two hexadecimal digits a byte after "0x" is the longer of the two forms.
+    // The longer of the two encodings: "0x" and two hexadecimal digits per byte.
     if text.len() > 2 + 2 * BINARY_BYTES_MAX {
         return Err(ChapError::Key(key));
     }
@@ -406,7 +405,7 @@ mod tests {
             .collect()
     }
 
-    /// A login of both ends, `offer` in place of the initiator's list.
+    /// A login with both sides; `offer` replaces the initiator's list.
     fn login(
         initiator: &mut ChapInitiator,
         own: Option<&Credentials>,
@@ -427,8 +426,8 @@ mod tests {
         Ok(challenge)
     }
 
-    /// Responses are those of other implementations: `printf '\1secretCHALLENGE' |
-    /// md5sum` (sha1sum, sha256sum, openssl dgst -sha3-256).
+    /// Responses match those of other tools: `printf '\1secretCHALLENGE' | md5sum`
+    /// (sha1sum, sha256sum, openssl dgst -sha3-256).
     #[test]
     fn responses_are_the_hashes_of_other_tools() {
         let check = |algorithm: Algorithm, expected: &str| {
@@ -450,8 +449,7 @@ mod tests {
         );
     }
 
-    /// Each algorithm logs in, one way and mutual; the target takes the first of the
-    /// list that it has.
+    /// Each algorithm works, one-way and mutual; the target takes the first supported one of the list.
     #[test]
     fn logs_in() {
         let check = |offer, chosen: &str| {
@@ -477,7 +475,7 @@ mod tests {
         check(&offer[0].1, "8");
     }
 
-    /// Whoever lacks a secret, or has us compute it, does not get in.
+    /// A peer without the secret is refused, even if it tries to have us compute the response.
     #[test]
     fn refuses() {
         let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
@@ -544,8 +542,7 @@ mod tests {
         );
     }
 
-    /// An initiator that sends the target's challenge back is refused even when it
-    /// has the right response.
+    /// An initiator that sends the target's challenge back is refused even if its response is right.
     #[test]
     fn target_refuses_its_own_challenge() {
         let mut target = ChapTarget::new(THEIRS);
@@ -563,7 +560,7 @@ mod tests {
         assert_eq!(result.unwrap_err(), ChapError::Reflected);
     }
 
-    /// Missing, malformed and over-long keys are named; nothing panics.
+    /// Missing, malformed and oversized keys are named in errors; nothing panics.
     #[test]
     fn malformed_keys() {
         let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
@@ -620,7 +617,7 @@ mod tests {
         }
     }
 
-    /// A secret does not leak through `{:?}`.
+    /// `{:?}` doesn't reveal secrets.
     #[test]
     fn secrets_are_not_printed() {
         let printed = format!(

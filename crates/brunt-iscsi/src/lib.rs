@@ -1,13 +1,13 @@
-//! iSCSI, both ends: pure sessions under thin drivers.
+//! iSCSI, initiator and target: pure sessions under thin drivers.
 //!
-//! - [`scsi`]: a logical unit: what SPC-4 and SBC-3 say, over a `brunt-block` backend;
+//! - [`scsi`]: a logical unit: SPC-4 and SBC-3 over a `brunt-block` backend;
 //! - [`target_node`]: sessions, connections, and the threads that drive them;
-//! - [`params`]: the text keys both ends negotiate;
+//! - [`params`]: negotiation of text keys, for both sides;
 //! - [`chap`]: authentication, both roles;
-//! - [`said`]: SCSI's words in a device's error, both ways;
-//! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
+//! - [`said`]: converts SCSI errors to device errors and back;
+//! - [`initiator`]: a session to a remote LUN, as a `brunt_block::Device`.
 //!
-//! The one rule: protocol rules are structs that take messages and give actions; only the
+//! The one rule: protocol rules are structs that take messages and return actions; only the
 //! `driver` files touch a ring, a socket or a clock.
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,6 @@ pub mod scsi;
 mod tag;
 pub mod target_node;
 
-/// What this crate adds to the table of backends of `brunt-block`: every program that opens device URLs
-/// hands these over.
+/// This crate's entries for the table of backends of `brunt-block`: every program that opens device
+/// URLs passes them on.
 pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[initiator::ENTRY];

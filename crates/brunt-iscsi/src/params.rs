@@ -1,11 +1,11 @@
-//! The text keys of RFC 7143, section 13, and how two sides agree on their values.
-//! Called by both ends: the initiator offers, the target answers, and the same [`Negotiation`]
-//! judges offers and answers alike. The one rule: a key is settled once in a login; a second
-//! time is the peer's error, and so is an answer that the offer did not allow.
+//! The text keys of RFC 7143, section 13, and their negotiation. Used by both sides: the initiator
+//! offers, the target answers, and the same [`Negotiation`] checks offers and answers. The one
+//! rule: a key is settled once in a login; a repeated key is an error of the peer, and so is an
+//! answer that the offer does not allow.
 
 use brunt_wire::iscsi::text::parse_number;
 
-/// Which end of the connection this is.
+/// The side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum IscsiRole {
@@ -13,24 +13,25 @@ pub enum IscsiRole {
     Target,
 }
 
-/// How a key's value comes about (RFC 7143, 6.2). Ranges are inclusive.
+/// How a key's value is determined (RFC 7143, 6.2). Ranges are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// One side tells, nobody answers.
+    /// One side declares a text, without an answer.
     DeclareText,
-    /// One side tells a number.
+    /// One side declares a number, without an answer.
     DeclareNumber(u32, u32),
     /// The first of the offered values that the other side supports.
     List(&'static [&'static str]),
-    /// Yes when both say Yes.
+    /// Yes if both sides say Yes.
     And,
-    /// Yes when one says Yes.
+    /// Yes if at least one side says Yes.
     Or,
     /// The smaller number.
     Min(u32, u32),
     /// The larger number.
     Max(u32, u32),
-    /// A key of RFC 3720 that RFC 7143 retired (13.25): answered with this, never `NotUnderstood`.
+    /// A key of RFC 3720 that RFC 7143 made obsolete
+    /// (13.25): answered with this, never `NotUnderstood`.
     Obsolete(&'static str),
 }
 
@@ -56,18 +57,18 @@ pub enum Sender {
     Both,
 }
 
-/// One row of the table.
+/// One row of the key table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextKey {
-    /// As it stands on the wire.
+    /// The key's name on the wire.
     pub name: &'static str,
-    /// How its value comes about.
+    /// How its value is determined.
     pub rule: Rule,
     /// When it may be sent.
     pub phase: KeyPhase,
     /// Who may send it.
     pub sender: Sender,
-    /// Means nothing in a discovery session, and is answered `Irrelevant` there.
+    /// Irrelevant in a discovery session, and answered `Irrelevant` there.
     pub irrelevant_in_discovery: bool,
 }
 
@@ -87,11 +88,11 @@ const fn key(
     }
 }
 
-/// The longest data segment the key may say.
+/// The largest data segment length that the key can express.
 const SEGMENT_MAX: u32 = 0x00ff_ffff;
 const DIGESTS: Rule = Rule::List(&["None", "CRC32C"]);
 
-/// Every key of RFC 7143, section 13 (those of authentication are section 12's: `chap`).
+/// Every key of RFC 7143, section 13 (for the authentication keys of section 12, see `chap`).
 pub const KEYS: &[TextKey] = {
     use KeyPhase::*;
     use Rule::*;
@@ -151,8 +152,8 @@ pub const KEYS: &[TextKey] = {
             true,
         ),
         key("iSCSIProtocolLevel", Min(0, 31), LeadingOnly, Both, true),
-        // "No" is the answer RFC 7143, 13.25 permits beside "Reject"; initiators of RFC 3720's
-        // days give up on the latter.
+        // RFC 7143, 13.25 permits "No" as an alternative to "Reject", which makes initiators of the
+        // RFC 3720 era give up.
         key("OFMarker", Obsolete("No"), LeadingOnly, Both, false),
         key("IFMarker", Obsolete("No"), LeadingOnly, Both, false),
         key("OFMarkInt", Obsolete("Reject"), LeadingOnly, Both, false),
@@ -160,27 +161,27 @@ pub const KEYS: &[TextKey] = {
     ]
 };
 
-/// The row of a key; `None` when RFC 7143 does not know it.
+/// The row of a key; `None` if RFC 7143 doesn't define it.
 pub fn find(name: &str) -> Option<&'static TextKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// What one side wants of a digest.
+/// A side's preference for a digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DigestPolicy {
     /// No digest.
     #[default]
     Never,
-    /// None if the peer takes that, CRC32C otherwise.
+    /// No digest if the peer accepts that, CRC32C otherwise.
     Allow,
-    /// CRC32C if the peer has it.
+    /// CRC32C if the peer supports it.
     Prefer,
     /// CRC32C or no session.
     Require,
 }
 
 impl DigestPolicy {
-    /// What is offered, most wanted first.
+    /// The values to offer, most wanted first.
     const fn offer(self) -> &'static [&'static str] {
         match self {
             DigestPolicy::Never => &["None"],
@@ -191,8 +192,8 @@ impl DigestPolicy {
     }
 }
 
-/// The values a session and its connection run with. `default()` is what RFC 7143 says
-/// holds when nobody negotiates.
+/// The values of a session and its connection. `default()` has RFC 7143's defaults, which hold
+/// without negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names; lengths in bytes, times in seconds
 pub struct Params {
@@ -201,9 +202,9 @@ pub struct Params {
     pub max_connections: u16,
     pub initial_r2t: bool,
     pub immediate_data: bool,
-    /// The longest data segment this side takes.
+    /// The longest data segment that this side accepts.
     pub max_recv_data_segment_length: u32,
-    /// The longest data segment the peer takes.
+    /// The longest data segment that the peer accepts.
     pub peer_max_recv_data_segment_length: u32,
     pub max_burst_length: u32,
     pub first_burst_length: u32,
@@ -217,7 +218,7 @@ pub struct Params {
     pub protocol_level: u8,
 }
 
-/// How tasks that are cleaned up are reported (RFC 7143, 13.23).
+/// How aborted tasks are reported (RFC 7143, 13.23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names
 pub enum TaskReporting {
@@ -251,20 +252,20 @@ impl Default for Params {
     }
 }
 
-/// What one side would like. Digests have an order of preference, the others one value; the
-/// `header_digest` and `data_digest` of `values` are not looked at.
+/// A side's preferred values. Digests have an order of preference, the others one value; the
+/// `header_digest` and `data_digest` of `values` are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wishes {
-    /// Of the header digest.
+    /// Preference for the header digest.
     pub header_digest: DigestPolicy,
-    /// Of the data digest.
+    /// Preference for the data digest.
     pub data_digest: DigestPolicy,
-    /// Of everything else.
+    /// Preferences for all other keys.
     pub values: Params,
 }
 
 impl Default for Wishes {
-    /// Made for speed: large segments, no solicitation where it can be helped.
+    /// Optimized for speed: large segments, and unsolicited data where possible.
     fn default() -> Wishes {
         Wishes {
             header_digest: DigestPolicy::Allow,
@@ -272,7 +273,8 @@ impl Default for Wishes {
             values: Params {
                 initial_r2t: false,
                 immediate_data: true,
-                // 1 MiB: a header per megabyte is noise, and a command's data still interleaves.
+                // 1 MiB: the overhead of one header per megabyte is negligible, and commands' data
+                // still interleaves.
                 max_recv_data_segment_length: 1 << 20,
                 max_burst_length: SEGMENT_MAX & !0xfff,
                 first_burst_length: 262_144,
@@ -285,37 +287,38 @@ impl Default for Wishes {
     }
 }
 
-/// The peer broke the rules of negotiation: the login ends.
+/// The peer violated the negotiation rules: the login ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NegotiationError {
-    /// A key came a second time.
+    /// A key was repeated.
     #[error("the peer sent {0} twice in one login")]
     Twice(&'static str),
-    /// A value that the key cannot have.
+    /// A value that is invalid for the key.
     #[error("the peer declared {0}={1}, which is not a valid value")]
     Illegal(&'static str, String),
-    /// An answer that the offer did not allow.
+    /// An answer that the offer does not allow.
     #[error("the peer answered {0}={1} to an offer of {2}")]
     BadAnswer(&'static str, String, String),
-    /// A key from a side, or at a time, that may not send it.
+    /// A key that this side may not send, or not at this time.
     #[error("the peer may not send {0} here")]
     NotAllowed(&'static str),
-    /// No common value, and going on without is not acceptable.
+    /// No common value, and the key is required.
     #[error("no common value for {0}: the peer offered {1}")]
     NoAgreement(&'static str, String),
 }
 
-/// One login's negotiation of operational keys, from one side.
+/// One login's negotiation of operational keys, for one side.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     role: IscsiRole,
     wishes: Wishes,
-    /// A discovery session (known once `SessionType` is).
+    /// Whether this is a discovery session (known once `SessionType` is).
     discovery: bool,
-    /// The first connection of its session: keys of [`KeyPhase::LeadingOnly`] may be settled.
+    /// Whether this is the session's first connection: only then are keys of
+    /// [`KeyPhase::LeadingOnly`] negotiated.
     leading: bool,
     values: Params,
-    /// Bit per row of [`KEYS`]: sent by us and not answered yet.
+    /// Bit per row of [`KEYS`]: offered by us and not answered yet.
     offered: u32,
     /// Bit per row of [`KEYS`]: settled.
     settled: u32,
@@ -324,8 +327,8 @@ pub struct Negotiation {
 const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
 
 impl Negotiation {
-    /// Before anything was said. A connection that joins a session passes that session's values
-    /// with [`Negotiation::joining`] instead.
+    /// Starts a negotiation. For a connection that joins a session, use [`Negotiation::joining`]
+    /// with the session's values.
     pub fn new(role: IscsiRole, wishes: Wishes, discovery: bool) -> Negotiation {
         Negotiation {
             role,
@@ -338,7 +341,8 @@ impl Negotiation {
         }
     }
 
-    /// A further connection of a session whose session-wide values are settled.
+    /// Starts a negotiation for another connection of a
+    /// session, whose session-wide values are settled.
     pub fn joining(role: IscsiRole, wishes: Wishes, session: &Params) -> Negotiation {
         let defaults = Params::default();
         let values = Params {
@@ -355,24 +359,25 @@ impl Negotiation {
         }
     }
 
-    /// What holds so far.
+    /// The values so far.
     pub fn values(&self) -> &Params {
         &self.values
     }
 
-    /// Whether every offer of ours has its answer.
+    /// Whether all our offers are answered.
     pub fn is_settled(&self) -> bool {
         self.offered == 0
     }
 
-    /// Whether a digest that this side requires was not agreed on: who does not offer it goes without.
+    /// Whether a digest that this side requires was not negotiated, for example because the peer
+    /// didn't offer it.
     pub fn lacks_digest(&self) -> bool {
         let lacks = |wish: DigestPolicy, value: bool| wish == DigestPolicy::Require && !value;
         lacks(self.wishes.header_digest, self.values.header_digest)
             || lacks(self.wishes.data_digest, self.values.data_digest)
     }
 
-    /// The initiator's offers, in the order they should be sent. Call once.
+    /// The initiator's offers, in sending order. Call once.
     pub fn offers(&mut self) -> Vec<(&'static str, String)> {
         let mut offers = Vec::new();
         for (index, key) in KEYS.iter().enumerate() {
@@ -385,11 +390,12 @@ impl Negotiation {
                     .values
                     .max_recv_data_segment_length
                     .clamp(512, SEGMENT_MAX);
-                // A declaration: nothing comes back, and the peer makes its own under the same name.
+                // A declaration has no answer; the peer makes its own under the same name.
             } else {
                 self.offered |= 1 << index;
             }
-            // Nothing else can come of these, and peers need not answer them (RFC 7143, 6.2.2); Linux' target does not.
+            // These offers determine the result, so peers needn't answer them (RFC 7143, 6.2.2);
+            // Linux' target doesn't.
             match (key.rule, value.as_str()) {
                 (Rule::And, "No") => self.store_bool(key.name, false),
                 (Rule::Or, "Yes") => self.store_bool(key.name, true),
@@ -400,8 +406,8 @@ impl Negotiation {
         offers
     }
 
-    /// This side's own declaration of `MaxRecvDataSegmentLength`, for the target's first
-    /// operational answer.
+    /// This side's declaration of `MaxRecvDataSegmentLength`,
+    /// for the target's first operational response.
     pub fn declare_segment(&mut self) -> (&'static str, String) {
         let length = self
             .wishes
@@ -421,7 +427,7 @@ impl Negotiation {
         self.own_value(key)
     }
 
-    /// What we want of a negotiable key, as text.
+    /// Our preferred value of a negotiable key, as text.
     fn own_value(&self, key: &TextKey) -> Option<String> {
         let w = &self.wishes.values;
         let yes = |value: bool| if value { "Yes" } else { "No" }.to_string();
@@ -443,14 +449,14 @@ impl Negotiation {
             "DataPDUInOrder" => yes(w.data_pdu_in_order),
             "DataSequenceInOrder" => yes(w.data_sequence_in_order),
             "ErrorRecoveryLevel" => w.error_recovery_level.to_string(),
-            // TaskReporting and iSCSIProtocolLevel: their defaults are what we do, and peers of
-            // RFC 3720's days do not know them; not offered.
+            // TaskReporting and iSCSIProtocolLevel are not offered: we use their defaults, and
+            // peers of the RFC 3720 era don't know them.
             _ => return None,
         })
     }
 
-    /// Takes all pairs of one request or response and gives what has to be answered, in order.
-    /// Keys that are not of section 13 (authentication) are the caller's to take out first.
+    /// Processes all pairs of one request or response and returns the answers, in order. The caller
+    /// must remove keys that are not in section 13 (authentication).
     ///
     /// # Errors
     /// See [`NegotiationError`].
@@ -458,9 +464,9 @@ impl Negotiation {
         &mut self,
         pairs: &[(&'a str, &str)],
     ) -> Result<Vec<(&'a str, String)>, NegotiationError> {
-        // FirstBurstLength must not exceed MaxBurstLength: that one is settled first, and what
-        // stands after it in the PDU does not change the answer. FirstBurstLength's relevance in
-        // turn hangs on InitialR2T and ImmediateData.
+        // FirstBurstLength must not exceed MaxBurstLength, so the latter is settled first,
+        // independent of their order in the PDU. Whether FirstBurstLength is relevant also depends
+        // on InitialR2T and ImmediateData.
         let rank = |name: &str| match name {
             "SessionType" => 0,
             "FirstBurstLength" => 2,
@@ -480,10 +486,11 @@ impl Negotiation {
             .collect())
     }
 
-    /// Takes one pair and gives its answer, if it has one.
+    /// Processes one pair and returns its answer, if it has one.
     fn on_pair(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
         let Some(index) = KEYS.iter().position(|key| key.name == name) else {
-            // RFC 7143, 6.2: a key not understood is answered, unless it is such an answer.
+            // An unknown key is answered, unless its value
+            // is itself such an answer (RFC 7143, 6.2).
             return Ok((!is_reserved(value)).then(|| "NotUnderstood".to_string()));
         };
         let key = &KEYS[index];
@@ -511,7 +518,7 @@ impl Negotiation {
         if key.irrelevant_in_discovery && self.discovery {
             return Ok(Some("Irrelevant".to_string()));
         }
-        // A second connection does not change the session (RFC 7143, 6.3).
+        // A second connection can't change the session (RFC 7143, 6.3).
         if key.phase == KeyPhase::LeadingOnly && !self.leading && key.name != "SessionType" {
             return Ok(Some("Reject".to_string()));
         }
@@ -551,14 +558,15 @@ impl Negotiation {
                 let ours: &[&str] = match key.name {
                     "HeaderDigest" => self.wishes.header_digest.offer(),
                     "DataDigest" => self.wishes.data_digest.offer(),
-                    // Responses to a nexus's other commands are fenced by nothing here: the
-                    // behaviour is RFC 3720's, and this is what is answered.
+                    // We implement RFC 3720's behaviour: responses to a nexus's other commands
+                    // aren't fenced.
                     _ => &known[..1],
                 };
                 let theirs: Vec<&str> = value.split(',').collect();
                 let wants_digest = matches!(ours.first(), Some(&"CRC32C"));
-                // The responder takes the first of the list that it supports. One that prefers a
-                // digest and finds it in the list has reason enough to say it does not support None.
+                // The responder takes the first value of the list that it
+                // supports. A responder that prefers a digest and finds
+                // it in the list may act as if it did not support None.
                 let chosen = if wants_digest && theirs.contains(&"CRC32C") {
                     Some("CRC32C")
                 } else {
@@ -622,7 +630,7 @@ impl Negotiation {
         }
     }
 
-    /// The peer's answer to an offer of ours.
+    /// Processes the peer's answer to one of our offers.
     fn on_answer(&mut self, key: &'static TextKey, value: &str) -> Result<(), NegotiationError> {
         let offer = self.own_value(key).unwrap_or_default();
         let bad = || NegotiationError::BadAnswer(key.name, value.to_string(), offer.clone());
@@ -639,7 +647,7 @@ impl Negotiation {
             Rule::And | Rule::Or => {
                 let theirs = yes_no(value).ok_or_else(bad)?;
                 let ours = offer == "Yes";
-                // What cannot come out: And of No is No, Or of Yes is Yes.
+                // Impossible results: And of No is No, Or of Yes is Yes.
                 if (key.rule == Rule::And && theirs && !ours)
                     || (key.rule == Rule::Or && !theirs && ours)
                 {
@@ -711,7 +719,7 @@ impl Negotiation {
     }
 }
 
-/// The values that are no values (RFC 7143, 6.2).
+/// The reserved answers that are not values (RFC 7143, 6.2).
 fn is_reserved(value: &str) -> bool {
     matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
 }
@@ -738,7 +746,7 @@ mod tests {
         Negotiation::new(IscsiRole::Target, Wishes::default(), false)
     }
 
-    /// Every key of section 13 is answered as its row says.
+    /// Every key of section 13 is answered as its row requires.
     #[test]
     fn target_answers_every_key() {
         let check = |offer: (&str, &str), answer: Option<&str>| {
@@ -787,7 +795,7 @@ mod tests {
         check(("SendTargets", "All"), Some("Reject"));
     }
 
-    /// What the table forbids is an error, not an answer.
+    /// A value that the table forbids is an error and gets no answer.
     #[test]
     fn target_refuses() {
         let check =
@@ -807,7 +815,7 @@ mod tests {
         assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
     }
 
-    /// FirstBurstLength stays within MaxBurstLength in whatever order they come.
+    /// FirstBurstLength stays within MaxBurstLength, in either order.
     #[test]
     fn first_burst_within_max_burst() {
         let mut negotiation = target();
@@ -829,7 +837,7 @@ mod tests {
         assert_eq!(negotiation.on_pairs(&pairs).unwrap()[0].1, "Irrelevant");
     }
 
-    /// In discovery the keys of normal sessions are irrelevant, the others are not.
+    /// In discovery, the keys of normal sessions are irrelevant, the others are not.
     #[test]
     fn discovery() {
         let mut negotiation = target();
@@ -848,7 +856,7 @@ mod tests {
         );
     }
 
-    /// The two ends of this crate agree with each other, and on the same values.
+    /// The two sides of this crate agree with each other, on the same values.
     #[test]
     fn both_ends_agree() {
         let wishes = Wishes {
@@ -869,7 +877,8 @@ mod tests {
         assert_eq!(target.values().max_outstanding_r2t, 8);
     }
 
-    /// What an offer decides alone holds although nobody answers it: "No" where both have to want it, "Yes" where one.
+    /// Offers that determine the result hold without an answer: "No" if both sides must say Yes,
+    /// "Yes" if one suffices.
     #[test]
     fn offers_that_need_no_answer() {
         let values = Params {
@@ -885,7 +894,7 @@ mod tests {
         initiator.offers();
         initiator.on_pairs(&[("MaxBurstLength", "65536")]).unwrap();
         assert!(!initiator.values().immediate_data && initiator.values().initial_r2t);
-        // An answer says the same, or is none.
+        // An answer must repeat the result.
         initiator.on_pairs(&[("InitialR2T", "Yes")]).unwrap();
         assert!(initiator.on_pairs(&[("ImmediateData", "Yes")]).is_err());
     }

@@ -1,8 +1,8 @@
-//! SCSI errors in a [`DeviceError`], both ways: a remote LUN's error as a device error that carries it, and a
-//! device error as the status and sense that a target answers with.
+//! Converts SCSI errors to [`DeviceError`] and back: a remote LUN's error becomes a device error
+//! that carries it, and a device error becomes the status and sense of a target's response.
 //!
-//! Used by the initiator and the target. The rule: an error from a LUN is passed on unchanged, also through
-//! layers and a second target.
+//! Used by the initiator and the target. The rule: an error from a LUN is passed on unchanged, even
+//! through layers and a second target.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
-/// The words of SCSI: status, then key and flags, code, qualifier, the sense-key-specific bytes and
-/// the information field, eight bytes.
+/// The encoding of SCSI errors: status, then key and flags, code, qualifier, the sense-key-specific
+/// bytes and the information field, eight bytes.
 pub static SCSI: Language = Language {
     name: "SCSI",
     write,
@@ -32,7 +32,7 @@ const HAS_INFORMATION: u8 = 0x40;
 const HAS_SPECIFIC: u8 = 0x20;
 const DEFERRED: u8 = 0x10;
 
-/// What a LUN answered, as a device's error.
+/// A LUN's status and sense as a device error.
 pub fn refused(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
@@ -43,12 +43,12 @@ pub fn refused(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     }
 }
 
-/// Whether a status with its sense means that the command was done all the same (SPC-4, 4.5.6).
+/// Whether a status and its sense mean that the command completed nevertheless (SPC-4, 4.5.6).
 pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
     status == ScsiStatus::CheckCondition && kind(status, sense) == RefusalKind::Recovered
 }
 
-/// What a LUN had said, of an error that came from one.
+/// The status and sense of an error that came from a LUN.
 pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused {
@@ -59,8 +59,8 @@ pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     }
 }
 
-/// The status and sense that a target answers a refused command with: the LUN's own if one said them,
-/// what the kind means otherwise.
+/// The status and sense for a refused command: the LUN's own if the error carries them, otherwise
+/// those that correspond to the kind.
 pub(crate) fn answer(kind: RefusalKind, said: Said, writing: bool) -> (ScsiStatus, Option<Sense>) {
     let sense = match (&said, kind) {
         (Said::Words { language, bytes }, _) if **language == SCSI => return decode(bytes),
@@ -94,7 +94,7 @@ pub(crate) fn answer(kind: RefusalKind, said: Said, writing: bool) -> (ScsiStatu
             Sense::new(key::HARDWARE_ERROR, 0x44, 0x00)
         }
     };
-    // The information field names the block (SBC-3, 4.18.1).
+    // The information field contains the block number (SBC-3, 4.18.1).
     let sense = if let Said::Block(block) = said {
         sense.with_information(block)
     } else {
@@ -110,7 +110,7 @@ fn kind(status: ScsiStatus, sense: Option<&Sense>) -> RefusalKind {
         (ScsiStatus::ReservationConflict, _) => RefusalKind::Conflict,
         (ScsiStatus::TaskAborted, _) => RefusalKind::Cancelled,
         (ScsiStatus::CheckCondition, Some(sense)) => match sense.key {
-            // A deferred one is about an earlier command: of this one it says nothing (SPC-4, 4.5.6).
+            // A deferred error is about an earlier command, not this one (SPC-4, 4.5.6).
             key::RECOVERED_ERROR if !sense.deferred => RefusalKind::Recovered,
             key::NOT_READY => RefusalKind::NotReady,
             key::MEDIUM_ERROR => RefusalKind::MediumError,

@@ -1,10 +1,11 @@
-//! A hasher for the tags of tasks. Both ends of a command's way look it up for each request, so it
-//! is one multiplication.
+//! A hasher for task tags. Each request looks up its
+//! tag several times, so hashing is one multiplication.
 
 use std::hash::Hasher;
 
-/// Tags are numbers that a transport counts or an initiator made up: one multiplication spreads them.
-/// An initiator that makes them collide slows its own connection, by a table of a thousand at most.
+/// Tags are numbers that a transport counts or an initiator chooses: one multiplication distributes
+/// them. An initiator that provokes collisions slows down only its own connection, by a table of at
+/// most a thousand entries.
 #[derive(Default)]
 pub(crate) struct TagHasher(u64);
 

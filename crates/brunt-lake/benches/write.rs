@@ -1,5 +1,5 @@
-//! What does a row of a captured operation cost, in processor time and in bytes on disk? Beside it,
-//! for scale, copying the same values in memory.
+//! What does a row of a captured operation cost, in CPU time and in bytes on disk? The baseline is
+//! copying the same values in memory.
 
 use std::time::Instant;
 

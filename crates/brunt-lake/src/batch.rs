@@ -1,5 +1,5 @@
-//! Rows on their way into a table or out of it, column by column in memory. Memory is kept from one
-//! part to the next: appending allocates only until the columns have grown to their size.
+//! Holds rows on their way into or out of a table, column by column in memory. Memory is reused for each part:
+//! appending allocates only until the columns have reached their size.
 //!
 //! The rule: a row has a value or a null in every column, in the table's order.
 
@@ -18,7 +18,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty batch.
     pub fn new(table: &'static Table) -> Batch {
         Batch {
             table,
@@ -36,22 +36,22 @@ impl Batch {
         self.table
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// What the values take in memory.
+    /// Memory that the values take, in bytes.
     pub fn bytes(&self) -> usize {
         self.columns.iter().map(Cells::bytes).sum()
     }
 
-    /// Begins a row; give it every value in the table's order, then [`Row::end`].
+    /// Starts a row: append every value in the table's order, then call [`Row::end`].
     #[inline]
     pub fn row(&mut self) -> Row<'_> {
         Row {
@@ -60,11 +60,10 @@ impl Batch {
         }
     }
 
-    /// A column of integers to append to, when many rows come at once; finish with
-    /// [`Batch::end_rows`]. The column must not be nullable.
+    /// A column of integers to append many rows to; finish with [`Batch::end_rows`]. The column must not be nullable.
     ///
     /// # Panics
-    /// It is, or has another type.
+    /// It is nullable, or has another type.
     pub fn ints_mut(&mut self, column: usize) -> &mut Vec<i64> {
         let Column { name, nullable, .. } = self.table.columns[column];
         match &mut self.columns[column].values {
@@ -73,11 +72,10 @@ impl Batch {
         }
     }
 
-    /// Adds rows that come as words. Truth values are 0 and 1; `text` gives the text that a word of a text
-    /// column stands for.
+    /// Appends rows given as words. Booleans are 0 and 1; `text` maps the word of a text column to its text.
     ///
     /// # Panics
-    /// The table has more than 64 columns: our own mistake.
+    /// The table has more than 64 columns, a bug in this program.
     pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
         self.append_tiles(words, |_, values, words| match values {
             Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
@@ -85,11 +83,11 @@ impl Batch {
         });
     }
 
-    /// The same where the words of text columns are codes: `name` gives the text of each, always the same one. Codes
-    /// stay codes until the file is made, which then has each text once.
+    /// Like [`Batch::append_words`], but the words of text columns are codes. `name` maps a code to its text and must
+    /// be constant. Codes are kept until the file is encoded, which then has each text once.
     ///
     /// # Panics
-    /// As [`Batch::append_words`]; a code is no 16-bit number, or a column coded otherwise than as a dictionary.
+    /// As [`Batch::append_words`]; also if a code isn't a 16-bit number, or a text column isn't dictionary-coded.
     pub fn append_codes(&mut self, words: &Words, name: fn(i64) -> &'static str) {
         self.append_tiles(words, |column, values, words| {
             assert_eq!(
@@ -102,10 +100,10 @@ impl Batch {
         });
     }
 
-    /// Adds rows tile by tile; `texts` adds the words of a text column.
+    /// Appends rows tile by tile; `texts` appends the words of a text column.
     fn append_tiles(&mut self, words: &Words, mut texts: impl FnMut(&Column, &mut Values, &[i64])) {
         let count = self.columns.len();
-        // A word says which columns of a row are null.
+        // One word holds the null bits of all columns.
         assert!(count <= 64, "{} columns of {}", count, self.table.name);
         for (cells, column) in self.columns.iter_mut().zip(self.table.columns) {
             cells.make_room(words.rows(), column.nullable);
@@ -129,10 +127,10 @@ impl Batch {
         }
     }
 
-    /// Takes in the rows appended by [`Batch::ints_mut`].
+    /// Counts the rows appended through [`Batch::ints_mut`].
     ///
     /// # Panics
-    /// The columns have different lengths: our own mistake.
+    /// The columns have different lengths, a bug in this program.
     pub fn end_rows(&mut self) {
         self.rows = self.columns.first().map_or(0, Cells::len);
         for (index, cells) in self.columns.iter().enumerate() {
@@ -140,10 +138,10 @@ impl Batch {
         }
     }
 
-    /// Adds all rows of another batch of the same table.
+    /// Appends all rows of another batch of the same table.
     ///
     /// # Panics
-    /// It is of another table.
+    /// The other batch is of a different table.
     pub fn append(&mut self, other: &Batch) {
         assert_eq!(self.table, other.table);
         self.columns
@@ -153,10 +151,10 @@ impl Batch {
         self.rows += other.rows;
     }
 
-    /// Puts these rows of another batch of the same table, in this order, in the place of its own.
+    /// Replaces the contents by these rows of another batch of the same table, in this order.
     ///
     /// # Panics
-    /// It is of another table, or has no such row.
+    /// The other batch is of a different table, or has no such row.
     pub fn select(&mut self, other: &Batch, rows: &[u32]) {
         assert_eq!(self.table, other.table);
         self.columns
@@ -172,7 +170,7 @@ impl Batch {
         self.rows = rows.len();
     }
 
-    /// Sorts the rows by an integer column; those that are equal in it stay as they are. Nulls come first.
+    /// Sorts the rows by an integer column (stable, nulls first).
     ///
     /// # Panics
     /// The column holds no integers.
@@ -184,7 +182,7 @@ impl Batch {
         }
     }
 
-    /// Adds a number to each integer of a column that is there.
+    /// Adds a number to each non-null integer of a column.
     ///
     /// # Panics
     /// The column holds no integers.
@@ -198,7 +196,7 @@ impl Batch {
         }
     }
 
-    /// Gives each row that has no integer in a column this one.
+    /// Replaces the nulls of an integer column by a value.
     ///
     /// # Panics
     /// The column holds no integers.
@@ -215,7 +213,7 @@ impl Batch {
         cells.nulls = 0;
     }
 
-    /// Forgets the rows and keeps the memory.
+    /// Removes all rows, keeping the memory.
     pub fn clear(&mut self) {
         self.columns.iter_mut().for_each(Cells::clear);
         self.rows = 0;
@@ -224,7 +222,7 @@ impl Batch {
     /// The integers of a column; nulls have arbitrary values, see [`Batch::is_null`].
     ///
     /// # Panics
-    /// The table has no such column, or it has another type. So for all of these.
+    /// The table has no such column, or it has another type. The other column accessors panic likewise.
     pub fn ints(&self, column: &str) -> &[i64] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Ints(values) => values,
@@ -240,7 +238,7 @@ impl Batch {
         }
     }
 
-    /// The truth values of a column.
+    /// The booleans of a column.
     pub fn bools(&self, column: &str) -> &[bool] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Bools(values) => values,
@@ -270,7 +268,7 @@ impl Batch {
         }
     }
 
-    /// Whether a row has no value in a column.
+    /// Whether a row is null in a column.
     pub fn is_null(&self, column: &str, row: usize) -> bool {
         self.columns[self.table.index_of(column)].levels.get(row) == Some(&0)
     }
@@ -288,10 +286,10 @@ impl Batch {
     }
 }
 
-/// Which columns of a tile's rows have no value.
+/// The nulls of a tile's rows.
 struct Nulls<'a> {
     rows: &'a [i64],
-    /// Bits of columns in which any row has none, and in which all have none.
+    /// Bits of the columns that are null in any row, and in all rows.
     any: i64,
     all: i64,
 }
@@ -305,7 +303,7 @@ impl Nulls<'_> {
         Nulls { rows, any, all }
     }
 
-    /// Adds the levels of a column.
+    /// Appends the definition levels of a column.
     fn append_to(&self, cells: &mut Cells, index: usize) {
         let (before, rows) = (cells.levels.len(), self.rows.len());
         if self.any >> index & 1 == 0 {
@@ -327,10 +325,10 @@ impl Nulls<'_> {
     }
 }
 
-/// Keys that differ in no more bits are sorted byte by byte.
+/// Keys within a range of at most this many bits are sorted by radix.
 const RADIX_BITS_MAX: u32 = 24;
 
-/// In which order rows stand that are sorted by a column.
+/// The order of rows sorted by a column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowOrder {
     rows: Vec<u32>,
@@ -338,8 +336,7 @@ pub(crate) struct RowOrder {
 }
 
 impl RowOrder {
-    /// The rows by their values in an integer column, those that are equal in it as they are. Nulls come
-    /// first. `None` when they stand so already.
+    /// Row numbers sorted by an integer column (stable, nulls first). `None` if the rows are in order already.
     ///
     /// # Panics
     /// The column holds no integers.
@@ -371,8 +368,8 @@ impl RowOrder {
         Some(&self.rows)
     }
 
-    /// By keys up to `range`: by the lowest byte, then by the next; rows that are equal in one keep the
-    /// order of the bytes before.
+    /// Sorts by keys up to `range`, one byte at a time from the lowest. Each pass is stable, so it keeps the order of
+    /// the previous ones.
     fn sort_by_bytes(&mut self, range: u64, key: impl Fn(u32) -> u32) {
         for shift in (0..RADIX_BITS_MAX)
             .step_by(8)
@@ -397,7 +394,7 @@ impl RowOrder {
     }
 }
 
-/// A row under way.
+/// A row being appended.
 #[must_use = "a row counts from its end() on"]
 pub struct Row<'a> {
     batch: &'a mut Batch,
@@ -420,7 +417,7 @@ macro_rules! value {
             cells
         }
 
-        /// The same, or no value.
+        /// The same value, or null.
         #[inline]
         pub fn $or_null(self, value: Option<$type>) -> Self {
             match value {
@@ -443,13 +440,13 @@ impl Row<'_> {
     value!(/// Bytes.
         bytes, bytes_or_null, &[u8], Bytes, ByteStrings::push);
 
-    /// A count or a size as an integer; the largest there is when it does not fit.
+    /// A count or a size as an integer; `i64::MAX` if it doesn't fit.
     #[inline]
     pub fn count(self, value: u64) -> Self {
         self.int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    /// The same, or no value.
+    /// Like [`Row::count`], or null.
     #[inline]
     pub fn count_or_null(self, value: Option<u64>) -> Self {
         self.int_or_null(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)))
@@ -461,16 +458,16 @@ impl Row<'_> {
         self.int(time.0.wrapping_sub(origin.0) as i64)
     }
 
-    /// The same, or no value.
+    /// Like [`Row::nanos_since`], or null.
     #[inline]
     pub fn nanos_since_or_null(self, time: Option<Nanos>, origin: Nanos) -> Self {
         self.int_or_null(time.map(|time| time.0.wrapping_sub(origin.0) as i64))
     }
 
-    /// No value.
+    /// A null.
     ///
     /// # Panics
-    /// The table's next column must have one.
+    /// The table's next column is not nullable.
     pub fn null(mut self) -> Self {
         let Some(column) = self.batch.table.columns.get(self.column) else {
             self.wrong()
@@ -495,10 +492,10 @@ impl Row<'_> {
         self
     }
 
-    /// The row is whole.
+    /// Completes the row.
     ///
     /// # Panics
-    /// It is not.
+    /// A column is missing.
     #[inline]
     pub fn end(self) {
         let table = self.batch.table;
@@ -511,7 +508,7 @@ impl Row<'_> {
         self.batch.rows += 1;
     }
 
-    /// Steps to the next column, which gets a value.
+    /// Advances to the next column, which gets a value.
     #[inline]
     fn present(mut self) -> Self {
         let Some(column) = self.batch.table.columns.get(self.column) else {
@@ -550,7 +547,7 @@ mod tests {
         ],
     };
 
-    /// What is put in is what comes out, nulls included, one batch after another.
+    /// Values read back equal, nulls included, in one batch after another.
     #[test]
     fn rows_in_and_out() {
         let mut batch = Batch::new(&TABLE);
@@ -592,8 +589,8 @@ mod tests {
         assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
     }
 
-    /// Rows that come as words are the rows that come value by value, over several tiles, with
-    /// and without nulls in them, and again when the words were cleared.
+    /// Rows appended as words equal rows appended by value, over several tiles, with and without nulls, and again after
+    /// the words were cleared.
     #[test]
     fn rows_as_words() {
         let (mut one, mut other, mut words) =
@@ -626,7 +623,7 @@ mod tests {
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(short)).is_err());
     }
 
-    /// Codes say what texts would, in order and beside nulls.
+    /// Codes give the same texts as text columns, in order and between nulls.
     #[test]
     fn rows_as_codes() {
         const CODED: Table = Table {
@@ -667,7 +664,7 @@ mod tests {
         assert_eq!((more.rows(), told(&more).len()), (600, 600));
     }
 
-    /// The rows as they would be written.
+    /// The rows in the order in which they would be written.
     fn in_order(batch: &Batch, by: &str, order: &mut RowOrder) -> Batch {
         let mut ordered = batch.clone();
         if let Some(order) = order.of(batch, by) {
@@ -679,7 +676,7 @@ mod tests {
         ordered
     }
 
-    /// Rows stay together when they are put in order, and equal ones keep theirs.
+    /// Sorting keeps rows together, and is stable.
     #[test]
     fn rows_in_order() {
         let mut batch = Batch::new(&TABLE);
@@ -707,8 +704,7 @@ mod tests {
         );
     }
 
-    /// Keys near to each other and far apart, nulls among them or not: all come in the order in
-    /// which a stable sort puts them.
+    /// Any keys, close together or far apart, with or without nulls, are sorted as by a stable sort.
     #[test]
     fn rows_in_order_of_any_keys() {
         const KEYS: Table = Table {
@@ -746,7 +742,7 @@ mod tests {
         }
     }
 
-    /// Whole columns can be appended at once, and ragged ones are our own mistake.
+    /// Whole columns can be appended at once; columns of different lengths panic.
     #[test]
     fn whole_columns() {
         const PLAIN: Table = Table {
@@ -763,7 +759,7 @@ mod tests {
         assert!(std::panic::catch_unwind(move || batch.end_rows()).is_err());
     }
 
-    /// A value in the wrong place is refused, not stored.
+    /// A value in the wrong column panics and isn't stored.
     #[test]
     fn wrong_values_are_refused() {
         let refused = |fill: fn(Row)| {

@@ -1,25 +1,25 @@
-//! What is in a lake: the live parts, and which parts of traces are in them. Kept as numbered versions, one file of JSON
-//! each, the newest of which counts:
+//! The catalog of a lake: its live parts, and which parts of captured traces it contains. It is stored as numbered
+//! versions, one JSON file each; the newest is current:
 //!
 //! ```text
 //! DIR/
 //!   _catalog/
 //!     v00000007.json             the newest version: live parts with rows, bytes, place and extremes
-//!     v00000006.json             an older one, as long as somebody reads it
-//!     v00000008.pending          parts of the next version are getting their names
-//!     lock                       held by whoever makes the next one
+//!     v00000006.json             an older one, kept while a reader uses it
+//!     v00000008.pending          parts of the next version are being renamed
+//!     lock                       held by the process that writes the next version
 //!   _catalog_copies/
-//!     v00000007.json             the same bytes, of the last eight versions
+//!     v00000007.json             copies of the last eight versions, byte for byte
 //!   operations/
 //!     date=2026-11-25/hour=16/part-c00000007-0000.parquet    written with version 7
-//!     part-000113.parquet        a part that the capture wrote and no version has taken in
+//!     part-000113.parquet        a captured part that no version has absorbed yet
 //! ```
 //!
-//! A folder without versions is a trace as it was captured. With them, its live parts are those of the newest version, and
-//! the parts that the capture wrote since: those from [`Absorbed::next`] on.
+//! A folder without versions is a trace as captured. If there are versions, the live parts are those of the newest
+//! version plus the parts captured since: those from [`Absorbed::next`] on.
 //!
-//! The rule: a version is complete when it has its name, and never changes. What the next one has and has not is known by
-//! comparing the two.
+//! The rule: a version is complete once it has its name, and never changes. Comparing two versions shows what the newer
+//! one added and removed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,13 +33,13 @@ use twox_hash::XxHash3_64;
 use crate::error::LakeError;
 use crate::place::{Grain, IdTimeline};
 
-/// Of the files; a newer one is refused.
+/// Format number of the catalog files; newer ones are refused.
 pub const CATALOG_FORMAT: u32 = 1;
-/// The folder; engines pass over names that begin like this.
+/// The catalog's folder; engines skip names that start with an underscore.
 pub const CATALOG_FOLDER: &str = "_catalog";
-/// Copies of the newest versions, apart from them so that they aren't lost together.
+/// Copies of the newest versions, in a separate folder so that both aren't lost together.
 pub const COPIES_FOLDER: &str = "_catalog_copies";
-/// How many copies are kept.
+/// Number of copies kept.
 const COPIES_KEPT: usize = 8;
 
 /// A version of a lake.
@@ -47,71 +47,71 @@ const COPIES_KEPT: usize = 8;
 pub struct Catalog {
     /// [`CATALOG_FORMAT`].
     pub format: u32,
-    /// Which one it is, from 1.
+    /// Version number, from 1.
     pub version: u64,
-    /// What wrote it.
+    /// The program that wrote it.
     pub program: String,
-    /// When, in nanoseconds since 1970.
+    /// Commit time, in nanoseconds since 1970.
     pub committed_ns: u64,
-    /// How finely tables are divided by time; the same for all versions.
+    /// How finely tables are divided by time; the same in all versions.
     pub grain: Grain,
-    /// The traces that are in it.
+    /// The traces in the lake.
     pub taps: Vec<LakeTap>,
-    /// Parts of tables, by the tables' names.
+    /// Parts of each table, by table name.
     pub parts: BTreeMap<String, Vec<LakePart>>,
-    /// Times of ids, for the parts that are still to come.
+    /// Times of ids, for placing parts that are still to come.
     pub timeline: IdTimeline,
 }
 
-/// A trace that is in a lake, whole or up to now.
+/// A trace that a lake contains, in full or so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LakeTap {
-    /// What the user calls it. Empty: the trace that is captured into the lake's own folder.
+    /// The user's name for it. Empty: the trace captured into the lake's own folder.
     pub name: String,
     /// The trace's own name.
     pub trace_name: Option<String>,
-    /// What is added to the numbers of its pipelines.
+    /// Offset added to its pipeline numbers.
     pub first_pipeline: u16,
-    /// How many those are.
+    /// Number of its pipelines.
     pub pipelines: u16,
-    /// Whether nothing more can come.
+    /// Whether no more parts can come.
     pub is_complete: bool,
-    /// For each table and pipeline (as the trace numbers them) the parts that were taken in.
+    /// Parts absorbed, for each table and pipeline (as numbered in the trace).
     pub absorbed: BTreeMap<String, BTreeMap<u16, Absorbed>>,
-    /// Damaged parts among those, as paths below the trace's folder: they were left out.
+    /// Damaged parts among those, which were skipped, as paths relative to the trace's folder.
     pub left_out: Vec<String>,
 }
 
-/// A run of parts of one pipeline, by number.
+/// A run of consecutively numbered parts of one pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absorbed {
-    /// The first one.
+    /// Number of the first part.
     pub first: u64,
-    /// That after the last one.
+    /// Number after the last part.
     pub next: u64,
 }
 
 /// A part of a lake.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LakePart {
-    /// Below the lake's folder, with `/`.
+    /// Path relative to the lake's folder, with `/`.
     pub path: String,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Its size.
+    /// File size.
     pub bytes: u64,
-    /// XXH3 of the whole file; none if an earlier program wrote it.
+    /// XXH3 of the whole file; `None` if written by an earlier program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Where it is placed: the first hour since 1970; none in tables that are not divided.
+    /// Its place: the first hour it covers, counted from 1970; `None` in tables that aren't divided by time.
     pub hour: Option<i64>,
-    /// The least and the greatest value of columns by which engines leave parts out (times as nanoseconds), where any row
-    /// has one.
+    /// Minimum and maximum of the columns that engines use to skip parts (times in nanoseconds). Columns without values
+    /// are absent.
     pub extremes: BTreeMap<String, (i64, i64)>,
 }
 
 impl LakeTap {
-    /// Notes that a captured part was taken in.
+    /// Records that a captured part was absorbed.
     pub(crate) fn absorb(&mut self, table: &str, series: u16, number: u64) {
         let of_table = self.absorbed.entry(table.to_string()).or_default();
         let absorbed = of_table.entry(series).or_insert(Absorbed {
@@ -121,7 +121,7 @@ impl LakeTap {
         absorbed.next = number + 1;
     }
 
-    /// What was taken in of a table's parts of a pipeline.
+    /// The parts of a table and pipeline that were absorbed.
     pub fn absorbed(&self, table: &str, series: u16) -> Option<Absorbed> {
         self.absorbed
             .get(table)
@@ -129,7 +129,7 @@ impl LakeTap {
             .copied()
     }
 
-    /// Whether it is the same tap as one of an older version, with all that was taken in there.
+    /// Whether this is the same tap as `older`, with everything that `older` absorbed.
     fn continues(&self, older: &LakeTap) -> bool {
         let is_same = self.name == older.name
             && (older.trace_name.is_none() || self.trace_name == older.trace_name)
@@ -145,7 +145,7 @@ impl LakeTap {
         is_same && absorbed.all(|(table, series, absorbed)| has(table, series, absorbed))
     }
 
-    /// The lake's numbers of its pipelines.
+    /// The lake's numbers for this tap's pipelines.
     pub fn numbers(&self) -> std::ops::Range<u32> {
         let first = u32::from(self.first_pipeline);
         first..first + u32::from(self.pipelines)
@@ -153,7 +153,7 @@ impl LakeTap {
 }
 
 impl Catalog {
-    /// A lake without anything.
+    /// The catalog of an empty lake.
     pub fn empty(grain: Grain) -> Catalog {
         Catalog {
             format: CATALOG_FORMAT,
@@ -167,24 +167,24 @@ impl Catalog {
         }
     }
 
-    /// The tap that is the lake's own folder.
+    /// The tap of the trace captured into the lake's own folder.
     pub fn own(&self) -> Option<&LakeTap> {
         self.taps.iter().find(|tap| tap.name.is_empty())
     }
 
-    /// Parts of a table.
+    /// The parts of a table.
     pub fn parts(&self, table: &str) -> &[LakePart] {
         self.parts.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a part of the capture in the lake's own folder is in this version.
+    /// Whether this version has absorbed a part captured into the lake's own folder.
     pub fn has_absorbed(&self, table: &str, series: u16, number: u64) -> bool {
         let absorbed = self.own().and_then(|tap| tap.absorbed(table, series));
         absorbed.is_some_and(|absorbed| number < absorbed.next)
     }
 
-    /// Whether a part of the capture in the lake's own folder has rows that this version has not: it was not taken in, or
-    /// could not be. `path`: below the lake's folder.
+    /// Whether a part captured into the lake's own folder has rows that this version lacks: it was not absorbed yet, or
+    /// was skipped as damaged. `path` is relative to the lake's folder.
     pub fn is_besides(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
         let (series, number) = captured;
         let is_left_out = self
@@ -193,8 +193,8 @@ impl Catalog {
         is_left_out || !self.has_absorbed(table, series, number)
     }
 
-    /// Whether this version is `older`, or a later one of the same lake with all rows that `older` has. Two copies of a lake
-    /// that were compacted each by itself may continue one another, with other parts for the same rows.
+    /// Whether this version is `older`, or a later one of the same lake with all rows of `older`. Two copies of a lake
+    /// that were compacted independently may continue one another, with different parts for the same rows.
     pub fn continues(&self, older: &Catalog) -> bool {
         if self.version == older.version {
             return self == older;
@@ -203,19 +203,19 @@ impl Catalog {
         self.version > older.version && self.grain == older.grain && older.taps.iter().all(has)
     }
 
-    /// The version in this file.
+    /// Reads the version in a file.
     ///
     /// # Errors
-    /// It cannot be read, or a newer program wrote it.
+    /// The file cannot be read, or a newer program wrote it.
     pub fn read(path: &Path) -> Result<Catalog, LakeError> {
         let bytes = std::fs::read(path).map_err(LakeError::io(path))?;
         Catalog::parse(&bytes, path)
     }
 
-    /// The version in these bytes, which errors name by `path`.
+    /// Parses a version; errors name it by `path`.
     ///
     /// # Errors
-    /// They are none, or a newer program wrote them.
+    /// The bytes are not a catalog, or a newer program wrote them.
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Catalog, LakeError> {
         #[derive(Deserialize)]
         struct Head {
@@ -226,7 +226,7 @@ impl Catalog {
             path: path.to_path_buf(),
             what: error.to_string(),
         };
-        // A newer program may seal its catalogs in another way.
+        // Check the format first: a newer program may use a different checksum.
         let head = serde_json::from_slice::<Head>(bytes).ok();
         if let Some(format) = head.as_ref().map(|head| head.format)
             && format > CATALOG_FORMAT
@@ -245,18 +245,18 @@ impl Catalog {
         serde_json::from_slice(bytes).map_err(broken)
     }
 
-    /// Makes this version the newest one, durably: its file is there as a whole or not at all, and never in place of
-    /// another.
+    /// Makes this version the newest, durably and atomically. Never replaces an existing version.
     pub(crate) fn commit(&self, root: &Path) -> Result<(), LakeError> {
         let mut bytes = serde_json::to_vec(self).expect("a catalog is plain data");
         append_sum(&mut bytes);
         self.commit_bytes(root, &bytes)
     }
 
-    /// The same with the bytes that another copy of the lake has for this version. Its parts must be there and durable.
+    /// Like `Catalog::commit`, with the bytes of the same version from another copy of the lake. Its parts must be in
+    /// place and durable.
     ///
     /// # Errors
-    /// The disk, or there is such a version.
+    /// The disk failed, or the version exists already.
     pub fn commit_bytes(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         self.write_copy(root, bytes)?;
         let folder = root.join(CATALOG_FOLDER);
@@ -266,7 +266,7 @@ impl Catalog {
             let mut file = File::create(&open)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            // A link, other than a rename, fails where there is such a file.
+            // Unlike a rename, a link fails if the file exists.
             std::fs::hard_link(&open, &path)?;
             std::fs::remove_file(&open)?;
             File::open(&folder)?.sync_all()
@@ -279,7 +279,7 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// A second copy, from which a lost version is restored. It is there before the version is.
+    /// Writes a second copy, from which a lost version is restored. It is written before the version itself.
     fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         let folder = root.join(COPIES_FOLDER);
         let path = folder.join(version_name(self.version, VERSION_SUFFIX));
@@ -306,7 +306,7 @@ pub(crate) fn copies(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
         .collect())
 }
 
-/// Removes copies of versions that were not committed, and all but the newest others.
+/// Removes copies of versions that were never committed, and all but the newest of the others.
 pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
     let mut copies = copies(root)?;
     let uncommitted = copies.split_off(copies.partition_point(|(version, _)| *version <= newest));
@@ -317,10 +317,10 @@ pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
     Ok(())
 }
 
-/// The last key of a version's object: the XXH3 of all bytes before it, so that an entry that is lost or changed is noticed.
+/// The last key of a version's JSON object: the XXH3 of all bytes before it, to detect lost or changed entries.
 const SUM_KEY: &[u8] = b",\"checksum\":\"";
 
-/// A version's bytes are not those that were written.
+/// A version's bytes differ from those written.
 #[derive(Debug, thiserror::Error)]
 #[error("its checksum is wrong, so it was changed or damaged after it was written")]
 struct WrongSum;
@@ -332,8 +332,8 @@ fn append_sum(object: &mut Vec<u8>) {
     object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
 }
 
-/// Versions of earlier programs have no checksum. Where a version has one, but not as its last key, another program wrote it
-/// anew.
+/// Versions by earlier programs have no checksum. If a checksum exists but isn't the last key, another program rewrote
+/// the file.
 fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
     let at = object
         .windows(SUM_KEY.len())
@@ -350,20 +350,20 @@ fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
     }
 }
 
-/// End of the names of versions and of their copies.
+/// Suffix of versions and of their copies.
 const VERSION_SUFFIX: &str = ".json";
 
-/// The name of a file that belongs to a version.
+/// File name of a version, with this suffix.
 pub(crate) fn version_name(version: u64, suffix: &str) -> String {
     format!("v{version:08}{suffix}")
 }
 
-/// Which version a file of this name belongs to.
+/// Version number in a file name with this suffix.
 fn number_of(name: &str, suffix: &str) -> Option<u64> {
     name.strip_prefix('v')?.strip_suffix(suffix)?.parse().ok()
 }
 
-/// The versions that have files with this suffix in a folder, oldest first; none if there is no folder.
+/// Versions that have files with this suffix in a folder, oldest first; empty if the folder doesn't exist.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -382,18 +382,18 @@ pub(crate) fn numbered_in(folder: &Path, suffix: &str) -> Result<Vec<u64>, LakeE
     Ok(versions)
 }
 
-/// The file of a version.
+/// Path of a version's file.
 pub fn version_path(root: &Path, version: u64) -> PathBuf {
     root.join(CATALOG_FOLDER)
         .join(version_name(version, VERSION_SUFFIX))
 }
 
-/// Which version a file of this name in [`CATALOG_FOLDER`] is.
+/// Version number of a file in [`CATALOG_FOLDER`], from its name.
 pub fn version_of(name: &str) -> Option<u64> {
     number_of(name, VERSION_SUFFIX)
 }
 
-/// The versions of a lake, oldest first; none if it is no lake.
+/// The versions of a lake, oldest first; empty if the folder is not a lake.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -401,8 +401,8 @@ pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     numbered_in(&root.join(CATALOG_FOLDER), VERSION_SUFFIX)
 }
 
-/// Whether a part of the capture in `root` is in the newest version of a lake there; `false` too where that cannot be
-/// found out.
+/// Whether the newest version of the lake in `root` has absorbed a captured part there; also `false` if the catalog
+/// cannot be read.
 pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
     let Some((series, number)) = crate::reader::PartFile::parse(part) else {
         return false;
@@ -418,7 +418,7 @@ pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A checksum counts wherever it is, and what is only called so is none.
+    /// A checksum is verified wherever it is; other values that contain the word "checksum" are not taken for one.
     #[test]
     fn catalogs_without_a_checksum_are_read_and_moved_checksums_are_refused() {
         let mut old = Catalog::empty(Grain::Day);

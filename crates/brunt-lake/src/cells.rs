@@ -1,12 +1,12 @@
-//! One column's values in memory: what a batch is made of, the encoder lays out and the reader fills.
+//! Holds one column's values in memory. A batch consists of these; the encoder writes them and the reader fills them.
 //!
-//! The rule: a null has an arbitrary value in its place, so that all columns of a batch are of the same length.
+//! The rule: a null has an arbitrary value in its place, so that all columns of a batch have the same length.
 
 use crate::packing::all_same;
 use crate::table::ColumnKind;
 
-/// Makes room for `more` values, four times as much as there was if it has to grow: copying a growing column of a
-/// part then costs a third of its values instead of all of them once, and memory that is not touched is not taken.
+/// Makes room for `more` values; if the vector has to grow, it grows fourfold. Growing the column of a part then copies
+/// a third of its values in total instead of all of them, and memory that isn't touched isn't used.
 pub(crate) fn make_room<T>(values: &mut Vec<T>, more: usize) {
     if values.capacity() - values.len() < more {
         values.reserve(more.max(3 * values.capacity()));
@@ -29,7 +29,7 @@ pub(crate) enum Values {
     Bools(Vec<bool>),
     Texts(Texts),
     Bytes(ByteStrings),
-    /// Texts, too.
+    /// Also texts.
     Codes(Codes),
 }
 
@@ -44,7 +44,7 @@ impl Values {
         }
     }
 
-    /// None, of the same type.
+    /// An empty column of the same type.
     fn none_of_these(&self) -> Values {
         match self {
             Values::Ints(_) => Values::Ints(Vec::new()),
@@ -70,10 +70,10 @@ impl Values {
         }
     }
 
-    /// The codes of a text column, which becomes one of codes when it is empty.
+    /// The codes of a text column. An empty column of texts becomes one of codes.
     ///
     /// # Panics
-    /// It has texts, or is no text column: our own mistake.
+    /// The column has texts, or isn't a text column: a bug in this program.
     pub fn codes_of(&mut self, name: fn(i64) -> &'static str) -> &mut Codes {
         if matches!(self, Values::Texts(texts) if texts.ends.is_empty()) {
             *self = Values::Codes(Codes {
@@ -88,7 +88,7 @@ impl Values {
     }
 }
 
-/// Texts of which there are few, as numbers that stand for them.
+/// Texts with few distinct values, as codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Codes {
     pub codes: Vec<u16>,
@@ -96,10 +96,10 @@ pub(crate) struct Codes {
 }
 
 impl Codes {
-    /// Adds codes.
+    /// Appends codes.
     ///
     /// # Panics
-    /// One is no 16-bit number.
+    /// A code isn't a 16-bit number.
     pub fn extend(&mut self, words: &[i64]) {
         let all = words.iter().fold(0, |all, word| all | *word);
         assert!(u16::try_from(all).is_ok(), "codes are 16-bit numbers");
@@ -111,13 +111,13 @@ impl Codes {
         self.name_of(self.codes[row])
     }
 
-    /// The text that a code stands for.
+    /// The text of a code.
     pub fn name_of(&self, code: u16) -> &'static str {
         (self.name)(code.into())
     }
 }
 
-/// They say the same.
+/// Equal if the texts are.
 impl PartialEq for Codes {
     fn eq(&self, other: &Codes) -> bool {
         let mut codes = self.codes.iter().zip(&other.codes);
@@ -126,11 +126,11 @@ impl PartialEq for Codes {
     }
 }
 
-/// Texts end to end.
+/// Texts, concatenated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Texts {
     pub bytes: String,
-    /// Where each ends in `bytes`.
+    /// Where each text ends in `bytes`.
     pub ends: Vec<usize>,
 }
 
@@ -145,11 +145,11 @@ impl Texts {
     }
 }
 
-/// Strings of bytes end to end.
+/// Byte strings, concatenated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ByteStrings {
     pub bytes: Vec<u8>,
-    /// Where each ends in `bytes`.
+    /// Where each string ends in `bytes`.
     pub ends: Vec<usize>,
 }
 
@@ -196,7 +196,7 @@ impl Cells {
         self.nulls = 0;
     }
 
-    /// Makes room for `more` rows.
+    /// Reserves room for `more` rows.
     pub fn make_room(&mut self, more: usize, nullable: bool) {
         match &mut self.values {
             Values::Ints(values) => make_room(values, more),
@@ -227,7 +227,7 @@ impl Cells {
                 own.ends.extend(more.ends.iter().map(|end| base + end));
             }
             (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
-            // Rows of the same table that came in another way: none of them.
+            // No rows to append, though they have another representation.
             (_, more) if more.len() == 0 => {}
             (own, Values::Codes(more)) if own.len() == 0 => {
                 *own = Values::Codes(more.clone());
@@ -238,7 +238,7 @@ impl Cells {
         self.nulls += other.nulls;
     }
 
-    /// Whether every row says the same, as half of the columns do.
+    /// Whether all rows are equal, as in half of the columns.
     pub fn are_all_same(&self) -> bool {
         let values = || match &self.values {
             Values::Ints(values) => all_same(values),
@@ -249,7 +249,7 @@ impl Cells {
         self.nulls == self.len() || (self.nulls == 0 && values())
     }
 
-    /// Puts these cells in an order of rows, into other ones.
+    /// Copies these cells into others, in the given order of rows.
     pub fn in_order(&self, order: &[u32], into: &mut Cells) {
         fn gather<T: Copy>(values: &[T], order: &[u32], into: &mut Vec<T>) {
             into.clear();
@@ -290,7 +290,7 @@ impl Cells {
         into.nulls = self.nulls;
     }
 
-    /// `rows` rows without a value.
+    /// Sets `rows` rows, all null.
     pub fn fill_nulls(&mut self, rows: usize) {
         match &mut self.values {
             Values::Ints(values) => values.resize(rows, 0),
@@ -303,7 +303,7 @@ impl Cells {
         self.levels.resize(rows, 0);
     }
 
-    /// After a file filled `values` and perhaps `levels`.
+    /// Completes the cells after a file filled `values` and perhaps `levels`.
     pub fn complete(&mut self, rows: usize, nullable: bool) {
         if nullable {
             self.levels.resize(rows, 1);

@@ -1,12 +1,12 @@
-//! Finds what is missing or damaged in a lake, and rebuilds its catalog. `brunt lake check` drives it.
+//! Finds missing or damaged files in a lake, and rebuilds its catalog. `brunt lake check` drives it.
 //!
 //! ```text
-//!   newest version readable, no newer parts ──► whole, or parts are lost: nothing can bring them back
+//!   newest version readable, no newer parts ──► intact, or parts are lost: they can't be recovered
 //!   else a copy of the catalog that fits the parts ──► restored
-//!   else every part is sound and says where its rows come from ──► rebuilt
+//!   else every part is undamaged and names its origin ──► rebuilt
 //! ```
 //!
-//! The rule: nothing is deleted here. Files of the catalog that can't be read are renamed (`*.damaged`).
+//! The rule: nothing is deleted here. Unreadable catalog files are renamed (`*.damaged`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,16 +30,16 @@ use crate::snapshot::LakeSnapshot;
 /// What is wrong with a lake.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// Its catalog or a part.
+    /// In its catalog or a part.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// A Delta Lake log.
+    /// In a Delta Lake log.
     #[error(transparent)]
     Delta(#[from] DeltaError),
 }
 
 impl Problem {
-    /// Whether a repair may bring back what is missing.
+    /// Whether a repair may fix it.
     pub fn is_of_catalog(&self) -> bool {
         let Problem::Lake(error) = self else {
             return false;
@@ -54,17 +54,17 @@ impl Problem {
 /// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// The newest version of the catalog that can be read; `None` if there is none.
+    /// The newest readable version of the catalog; `None` if there is none.
     pub version: Option<u64>,
-    /// Sound parts, compacted and captured.
+    /// Undamaged parts, compacted and captured.
     pub parts: u64,
-    /// Their rows.
+    /// Rows in those parts.
     pub rows: u64,
     /// What is missing or damaged.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a whole lake, or a trace that was not compacted, and compares it with its checksums and its catalog.
+/// Reads a whole lake, or a trace that was not compacted, and verifies it against its checksums and its catalog.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -81,7 +81,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     let catalog = snapshot.as_ref().and_then(LakeSnapshot::catalog);
     found.version = catalog.map(|catalog| catalog.version);
     for version in versions(root)? {
-        // Those before the newest one, which the snapshot has read.
+        // Older versions; the snapshot has read the newest.
         if found.version.is_some_and(|newest| version < newest) {
             match Catalog::read(&version_path(root, version)) {
                 Err(error) if !error.is_gone() => found.problems.push(error.into()),
@@ -108,7 +108,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
                     found.parts += 1;
                     found.rows += rows;
                 }
-                // A capture keeps to its size.
+                // A capture deletes parts to stay within its size limit.
                 Err(error) if error.is_gone() && part.captured.is_some() => {}
                 Err(error) => found.problems.push(error.into()),
             }
@@ -148,36 +148,36 @@ fn sound_rows(
 /// What a repair did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// The catalog and its parts are whole.
+    /// Nothing: the catalog and its parts are intact.
     Whole,
-    /// Older versions that cannot be read were renamed.
+    /// Renamed unreadable older versions.
     SetAside,
-    /// A copy of this version was put back.
+    /// Restored this version from a copy.
     Restored(u64),
-    /// This version was made from the parts.
+    /// Rebuilt this version from the parts.
     Rebuilt {
-        /// Its number.
+        /// Version number.
         version: u64,
-        /// Parts of the lake that are in it.
+        /// Lake parts in it.
         parts: usize,
-        /// Their rows.
+        /// Rows in those parts.
         rows: u64,
     },
-    /// This version was made without the parts that are missing or cut.
+    /// Committed this version, which drops the parts that are missing or truncated.
     WithoutLost {
-        /// Its number.
+        /// Version number.
         version: u64,
-        /// Paths of those parts below the lake's folder.
+        /// Paths of those parts, relative to the lake's folder.
         lost: Vec<String>,
     },
 }
 
-/// Brings the catalog of a lake back, from a copy or from the parts. With `without_lost`, parts that are missing or cut are
-/// removed from the catalog: their rows are lost.
+/// Restores the catalog of a lake from a copy, or rebuilds it from the parts. With `without_lost`, missing or truncated
+/// parts are removed from the catalog: their rows are lost.
 ///
 /// # Errors
-/// Parts are lost, damaged, or don't say where their rows come from; someone writes to the lake; or the disk. Nothing is
-/// changed then, except that unreadable files of the catalog may have been renamed.
+/// Parts are lost, damaged, or don't name their origin; another process is writing to the lake; or the disk failed.
+/// Then nothing is changed, except that unreadable catalog files may have been renamed.
 pub fn repair(
     root: &Path,
     layouts: &[LakeLayout],
@@ -239,7 +239,7 @@ pub fn repair(
     })
 }
 
-/// Where the newest version is there, its parts may not be.
+/// The newest version is readable, but some of its parts may be lost.
 fn repair_listed(
     root: &Path,
     newest: Option<Catalog>,
@@ -274,7 +274,7 @@ fn repair_listed(
     })
 }
 
-/// The newest copy of the catalog, if no version or part is newer and all its parts are there.
+/// The newest copy of the catalog, if no version or part is newer and it lists only parts that exist.
 fn fitting_copy(
     root: &Path,
     newest: u64,
@@ -306,13 +306,13 @@ fn set_aside(damaged: &[(u64, PathBuf)]) -> Result<(), LakeError> {
     Ok(())
 }
 
-/// A part, and what it says of itself.
+/// A part, and the origin it names.
 struct Found {
     part: LakePart,
     origin: PartOrigin,
 }
 
-/// Refuses to go on without parts that an older version lists, that are missing, and that no part replaces.
+/// Fails if parts that an older version lists are missing and not replaced by another part.
 fn refuse_forgotten(
     root: &Path,
     known: &Catalog,
@@ -325,7 +325,7 @@ fn refuse_forgotten(
     guard::check_parts(root, &needed)
 }
 
-/// What the parts say, as the newest version that any of them is of; and the parts that others replace.
+/// The catalog that the parts describe, with the newest version number among them; and the parts replaced by others.
 fn rebuild(
     root: &Path,
     layouts: &[LakeLayout],
@@ -347,7 +347,7 @@ fn rebuild(
         for path in files.into_iter().filter(|path| guard::is_complete(path)) {
             let of = guard::part_version(&path).unwrap_or(0);
             version = version.max(of);
-            // A process was killed before it committed these: what they were made from is still there.
+            // Skip parts that a killed process didn't commit: the parts they were made from still exist.
             if !marked.contains(&of) {
                 found.push(read_part(root, path, layout)?);
             }
@@ -407,7 +407,7 @@ fn read_part(root: &Path, path: PathBuf, layout: &LakeLayout) -> Result<Found, L
     })
 }
 
-/// The hour at which a part's folder begins, by its name.
+/// The first hour of a part's folder, from its name.
 fn hour_of_folder(part: &Path) -> Hour {
     let value = |key: &str| {
         let mut names = part.iter().filter_map(|name| name.to_str());
@@ -416,7 +416,7 @@ fn hour_of_folder(part: &Path) -> Hour {
     Grain::hour_of_values(value("date=")?, value("hour="))
 }
 
-/// Captured parts that were taken in but can't be read were left out, and are the only place where their rows may be.
+/// Records absorbed captured parts that can't be read as left out: their rows may exist nowhere else.
 fn leave_out_damaged(
     root: &Path,
     layouts: &[LakeLayout],
@@ -443,7 +443,7 @@ fn leave_out_damaged(
     Ok(())
 }
 
-/// Times of ids of traces of which more may come.
+/// Records times of ids, for traces that may get more parts.
 fn note_times(root: &Path, layouts: &[LakeLayout], catalog: &mut Catalog) -> Result<(), LakeError> {
     let open: Vec<_> = catalog
         .taps
@@ -473,7 +473,7 @@ fn note_times(root: &Path, layouts: &[LakeLayout], catalog: &mut Catalog) -> Res
     Ok(())
 }
 
-/// Whether there is a lake in this folder, whole or not.
+/// Whether this folder has a lake, intact or not.
 pub fn is_lake(root: &Path) -> bool {
     root.join(CATALOG_FOLDER).is_dir() || guard::refuse_lost_version(root, 0).is_err()
 }
@@ -524,7 +524,7 @@ mod tests {
         ]
     }
 
-    /// A trace of several parts over two hours.
+    /// A trace of several parts that spans two hours.
     fn trace() -> TempDir {
         let folder = tempdir().unwrap();
         let mut kinds =
@@ -559,7 +559,7 @@ mod tests {
         Compaction::begin(root, options, || Ok(Grain::Hour))
     }
 
-    /// Takes in the trace in `root` in several versions, then merges what is small.
+    /// Takes in the trace in `root` over several versions, then merges small parts.
     fn compact(root: &Path, keep_old: Duration) -> Result<(), LakeError> {
         let mut compaction = begin(root, keep_old)?;
         if compaction.draft().taps.is_empty() {
@@ -593,14 +593,14 @@ mod tests {
         Catalog::read(&version_path(root, version)).unwrap()
     }
 
-    /// Live parts in the order of their paths.
+    /// Live parts, ordered by path.
     fn parts(catalog: &Catalog) -> Vec<LakePart> {
         let mut parts: Vec<_> = catalog.parts.values().flatten().cloned().collect();
         parts.sort_by(|one, other| one.path.cmp(&other.path));
         parts
     }
 
-    /// Every event is read exactly once.
+    /// Checks that every event is read exactly once.
     fn look(root: &Path) {
         let mut ids: Vec<i64> = Vec::new();
         let damaged = read_table(root, &EVENTS, |rows| ids.extend(rows.ints("event_id")));
@@ -657,7 +657,7 @@ mod tests {
                 let before = files(root);
                 let is_named = |told: &str| told.contains(name) || told.contains("is missing");
                 assert!(is_named(&problems(root)), "{name}: {}", problems(root));
-                // Other bytes of the same number are found when they are read.
+                // Changed bytes in a file of the same size are only found when they are read.
                 let is_refused = guard::part_version(path).is_none()
                     || damage.is_none_or(|damage| damage.len() < bytes.len());
                 if is_refused {
@@ -676,7 +676,8 @@ mod tests {
         assert_eq!(fix(root).unwrap(), Repaired::Whole);
     }
 
-    /// From a copy with the same bytes; without copies from the parts, though all that they replace are still there.
+    /// Restored from an identical copy; without copies, rebuilt
+    /// from the parts, even if the parts they replace still exist.
     #[test]
     fn a_lost_catalog_comes_back() {
         for keep_old in [Duration::ZERO, Duration::from_secs(3600)] {
@@ -712,7 +713,7 @@ mod tests {
         }
     }
 
-    /// The newest version is lost and an older one is still there: its parts would be taken for leftovers.
+    /// The newest version is lost, but an older one exists: parts of the newest must not be taken for leftovers.
     #[test]
     fn an_older_version_does_not_stand_in_for_a_lost_one() {
         let folder = trace();
@@ -728,7 +729,7 @@ mod tests {
         look(root);
     }
 
-    /// A part that is lost for good is given up on request, also where the catalog is lost with it.
+    /// A part that is lost for good is dropped on request, even if the catalog is lost too.
     #[test]
     fn lost_parts_are_named_until_they_are_given_up() {
         for with_catalog in [false, true] {
@@ -748,7 +749,7 @@ mod tests {
         }
     }
 
-    /// Parts of a version that was about to be committed are leftovers, and the rows are still where they came from.
+    /// Parts of a version that was not committed are leftovers; their rows are still in the parts they came from.
     #[test]
     fn what_a_killed_process_left_is_removed() {
         let folder = trace();

@@ -1,18 +1,19 @@
-//! Gathers parts of captures into a lake, and small parts of a lake into larger ones. `brunt lake` drives it, with the
+//! Merges captured parts into a lake, and small parts of a lake into larger ones. `brunt lake` drives it, with the
 //! tables that `brunt-capture` describes.
 //!
 //! ```text
 //!   Compaction::begin ──► take_in, merge_small (any number of times) ──► commit ──► …
-//!        lock, sweep        new parts, under names that nobody reads       names, version, sweep
+//!        lock, sweep        new parts, under temporary names              rename, version, sweep
 //! ```
 //!
-//! A version is committed in three steps, and a process that is killed between any two of them loses nothing:
+//! A version is committed in three steps; a process killed between any two of them loses nothing:
 //!
-//! 1. the new parts, complete and durable under other names (`*.open`), get their own;
-//! 2. the version gets its name: from here on readers see it, at once and as a whole;
-//! 3. what no version has that somebody may still read is deleted ([`Compaction::sweep`]). The next one does what is left.
+//! 1. the new parts, complete and durable under temporary names (`*.open`), get their final names;
+//! 2. the version gets its name: from then on readers see it, all at once;
+//! 3. parts that no version in use refers to are deleted ([`Compaction::sweep`]). The next compaction finishes this
+//!    step if it was interrupted.
 //!
-//! The rule: a part of a capture is deleted only when a durable version has its rows. A damaged one is never deleted.
+//! The rule: a captured part is deleted only when a durable version has its rows. A damaged one is never deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -39,32 +40,32 @@ use crate::snapshot::LakeSnapshot;
 use crate::spread::{Spread, SpreadTo};
 use crate::table::Table;
 
-/// So many small parts of one place are made one, even where more will come.
+/// This many small parts of one place are merged even if more rows are expected there.
 const SMALL_PARTS_MAX: usize = 8;
 
-/// How the rows of a table lie in a lake.
+/// How a lake stores the rows of a table.
 #[derive(Clone, Debug)]
 pub struct LakeLayout {
     /// The table.
     pub table: &'static Table,
-    /// Where its rows belong.
+    /// How rows are placed.
     pub placing: Placing,
-    /// The column by which the rows of a group are ordered.
+    /// The column that row groups are sorted by.
     pub order: Option<&'static str>,
-    /// Columns that are asked for by value: they get Bloom filters.
+    /// Columns that are queried by value: they get Bloom filters.
     pub blooms: Vec<&'static str>,
-    /// Columns of ids, with the number of a pipeline above their lower 48 bits.
+    /// Columns of ids, which have the pipeline number above their lower 48 bits.
     pub ids: Vec<&'static str>,
-    /// A column with nothing but that number.
+    /// A column that holds only the pipeline number.
     pub pipeline: Option<&'static str>,
     /// A nullable column that gets the number of the tap's first pipeline.
     pub tap: Option<&'static str>,
-    /// Ids of this column are those by which other tables' rows are placed; the table has times.
+    /// The id column by which other tables' rows are placed; this table has the ids' times.
     pub clock: Option<&'static str>,
 }
 
 impl LakeLayout {
-    /// Columns whose extremes the catalog has.
+    /// Columns whose extremes the catalog records.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         let placing = match self.placing {
             Placing::Time(column)
@@ -84,74 +85,74 @@ impl LakeLayout {
 /// How a lake is compacted.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactOptions {
-    /// A part ends at this size; below half of it, it is small.
+    /// A part is closed at this size; below half of it, it counts as small.
     pub part_bytes: u64,
-    /// What a version does not have any more stays for so long after it, for readers that hold no lock.
+    /// Parts and versions stay on disk for this long after they were replaced, for readers that hold no lock.
     pub keep_old: Duration,
 }
 
-/// What was done.
+/// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CompactCounts {
-    /// Parts of captures that were taken in, damaged ones not counted.
+    /// Captured parts absorbed, excluding damaged ones.
     pub parts_taken_in: u64,
-    /// Their rows.
+    /// Rows in those parts.
     pub rows_taken_in: u64,
-    /// Their size.
+    /// Size of those parts.
     pub bytes_taken_in: u64,
-    /// Small parts of the lake that were made into larger ones.
+    /// Small lake parts that were merged into larger ones.
     pub parts_merged: u64,
-    /// Parts that were written.
+    /// New parts written.
     pub parts_written: u64,
-    /// Their size.
+    /// Size of the new parts.
     pub bytes_written: u64,
-    /// Versions that were committed.
+    /// Versions committed.
     pub versions: u64,
-    /// Old parts that were deleted.
+    /// Old parts deleted.
     pub parts_deleted: u64,
-    /// Old parts that are kept, for readers or for the time that was asked for.
+    /// Old parts kept, for readers or until `keep_old` has passed.
     pub parts_kept: u64,
 }
 
-/// A lake that is being written to: nobody else does.
+/// Exclusive write access to a lake.
 pub struct Compaction {
     root: PathBuf,
     options: CompactOptions,
-    /// The next version as it will be.
+    /// The next version so far.
     draft: Catalog,
-    /// New parts of it, which do not have their names yet.
+    /// The draft's new parts, which don't have their final names yet.
     fresh: Vec<String>,
-    /// Counts them.
+    /// Number of the next new part.
     number: u64,
     counts: CompactCounts,
     damaged: Vec<LakeError>,
     _lock: FileLock,
 }
 
-/// A trace whose parts are taken in.
+/// A trace to take in.
 #[derive(Clone, Copy, Debug)]
 pub struct TakeIn<'a> {
-    /// Its folder.
+    /// The trace's folder.
     pub source: &'a Path,
-    /// Its place among [`Catalog::taps`].
+    /// Index in [`Catalog::taps`].
     pub tap: usize,
-    /// Whether more parts may come: then the last one of each pipeline may still change.
+    /// Whether the trace is still being captured: then the last part of each pipeline may still change, and is skipped.
     pub is_running: bool,
-    /// No more than this at once, but one part at least.
+    /// Takes in no more than this per call, but at least one part.
     pub bytes_max: u64,
 }
 
 impl Compaction {
-    /// Begins to write to the lake in `root`, which is made if it is none; `grain` decides how finely a new one is divided.
+    /// Opens the lake in `root` for writing and creates it if necessary; `grain` sets how finely a new lake is divided.
     ///
     /// # Errors
-    /// Somebody else writes to it ([`LakeError::Busy`]), or it cannot be read or written.
+    /// Another process is writing to the lake ([`LakeError::Busy`]), or it cannot be read or written.
     pub fn begin(
         root: &Path,
         options: CompactOptions,
         grain: impl FnOnce() -> Result<Grain, LakeError>,
     ) -> Result<Compaction, LakeError> {
-        // Where the catalog is missing, nothing is made in its place.
+        // If the catalog was lost, don't start a new one in its place.
         if versions(root)?.is_empty() {
             guard::refuse_lost_version(root, 0)?;
         }
@@ -174,40 +175,40 @@ impl Compaction {
         Ok(compaction)
     }
 
-    /// The version that will be committed next, as far as it is made.
+    /// The next version so far.
     pub fn draft(&self) -> &Catalog {
         &self.draft
     }
 
-    /// Its taps, to be added to or marked.
+    /// The next version's taps, to add or change.
     pub fn taps_mut(&mut self) -> &mut Vec<LakeTap> {
         &mut self.draft.taps
     }
 
-    /// Forgets the times of a tap's ids, of which no more will come.
+    /// Forgets the times of a tap's ids, once no more rows of the tap will come.
     pub fn forget_times(&mut self, tap: usize) {
         self.draft.timeline.forget(self.draft.taps[tap].numbers());
     }
 
-    /// What was done until now.
+    /// What was done so far.
     pub fn counts(&self) -> CompactCounts {
         self.counts
     }
 
-    /// Parts that are damaged and were left out.
+    /// Damaged parts that were left out.
     pub fn damaged(&self) -> &[LakeError] {
         &self.damaged
     }
 
-    /// The same, at the end.
+    /// Like [`Compaction::damaged`], at the end.
     pub fn into_damaged(self) -> Vec<LakeError> {
         self.damaged
     }
 
-    /// Takes in parts of a table as they were captured, from where the last time ended. Whether any were there.
+    /// Takes in captured parts of a table, from where the previous call stopped. Returns whether there were any.
     ///
     /// # Errors
-    /// The disk. The draft is of no use then.
+    /// The disk failed. Discard the draft then.
     pub fn take_in(&mut self, layout: &LakeLayout, from: TakeIn<'_>) -> Result<bool, LakeError> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -264,7 +265,7 @@ impl Compaction {
             let read = read_all(&part.path, &mut rows, &mut texts);
             match read {
                 Ok(()) => {}
-                // The capture keeps to its size, and did not wait for us.
+                // The capture deleted it to stay within its size limit.
                 Err(error) if error.is_gone() => continue,
                 Err(error) if error.is_of_one_part() => {
                     let path = part.path.strip_prefix(from.source).unwrap_or(&part.path);
@@ -289,10 +290,10 @@ impl Compaction {
         spread.finish()
     }
 
-    /// Takes in the parts of a table that another lake has, whatever their numbers: it must be complete.
+    /// Takes in the parts that another lake has of a table, whatever their numbers. That lake must be complete.
     ///
     /// # Errors
-    /// As [`Compaction::take_in`]; also a damaged part, which that lake still has.
+    /// As [`Compaction::take_in`]; also if a part is damaged, which the other lake still has.
     pub fn take_in_lake(
         &mut self,
         layout: &LakeLayout,
@@ -334,8 +335,8 @@ impl Compaction {
         self.add_verified(layout, new, self.counts.rows_taken_in - rows_before)
     }
 
-    /// Makes small parts of one place into larger ones: where no more rows are expected as soon as there are two, elsewhere
-    /// when there are many. `is_finished`: no more are expected anywhere. Whether there were any.
+    /// Merges small parts of one place: as soon as there are two if no more rows are expected there, otherwise when
+    /// there are many. `is_finished`: no more rows are expected anywhere. Returns whether any were merged.
     ///
     /// # Errors
     /// As [`Compaction::take_in`].
@@ -368,7 +369,7 @@ impl Compaction {
                     rows += parts.iter().map(|part| part.rows).sum::<u64>();
                     self.counts.parts_merged += parts.len() as u64;
                 }
-                // It stays as it is, and readers name it.
+                // The damaged part stays as it is, and readers report it.
                 Err(error) if error.is_of_one_part() => self.damaged.push(error),
                 Err(error) => return Err(error),
             }
@@ -401,7 +402,7 @@ impl Compaction {
                 groups.push((extremes, index, group));
             }
         }
-        // In the order of ids, so that those of a pipeline stay together, and of equals the older one first.
+        // By id, so that each pipeline's rows stay together; for equal ids, the older part first.
         groups.sort();
         let mut to = self.spread_to(&self.draft);
         to.origin = origin;
@@ -415,10 +416,10 @@ impl Compaction {
         spread.finish()
     }
 
-    /// Adds rows to a table that is not divided.
+    /// Adds rows to a table that isn't divided by time.
     ///
     /// # Errors
-    /// The disk.
+    /// The disk failed.
     pub fn put(&mut self, layout: &LakeLayout, rows: &Batch) -> Result<(), LakeError> {
         let to = self.spread_to(&self.draft);
         let mut spread = Spread::new(to, layout, &mut self.number);
@@ -441,11 +442,10 @@ impl Compaction {
         }
     }
 
-    /// Gives a table that has no part one without rows, so that whoever looks for its files finds its columns. Whether that
-    /// was so.
+    /// Adds an empty part to a table that has no parts, so that its columns are visible. Returns whether it did.
     ///
     /// # Errors
-    /// The disk.
+    /// The disk failed.
     pub fn put_columns(&mut self, layout: &LakeLayout) -> Result<bool, LakeError> {
         let is_missing = self.draft.parts(layout.table.name).is_empty();
         if is_missing {
@@ -454,7 +454,7 @@ impl Compaction {
         Ok(is_missing)
     }
 
-    /// Adds new parts after they were read back: what they replace is deleted for them. `rows`: how many rows went in.
+    /// Reads new parts back and adds them: the parts they replace will be deleted. `rows`: how many rows went in.
     pub(crate) fn add_verified(
         &mut self,
         layout: &LakeLayout,
@@ -478,23 +478,23 @@ impl Compaction {
         self.fresh.extend(new.iter().map(|part| part.path.clone()));
         let parts = self.draft.parts.entry(table.to_string()).or_default();
         parts.extend(new);
-        // One without rows was there for want of others.
+        // An empty part is only there while the table has no rows.
         if parts.iter().any(|part| part.rows > 0) {
             parts.retain(|part| part.rows > 0);
         }
     }
 
-    /// Makes the draft the newest version, and deletes what is not needed any more.
+    /// Makes the draft the newest version, and deletes what is no longer needed.
     ///
     /// # Errors
-    /// The disk. What was committed before is untouched.
+    /// The disk failed. Earlier commits are unaffected.
     pub fn commit(&mut self, program: &str) -> Result<(), LakeError> {
         let mut folders = BTreeSet::new();
         guard::mark_pending(&self.root, self.draft.version + 1)?;
         for path in self.fresh.drain(..) {
             let path = self.root.join(path);
             std::fs::rename(open_name(&path), &path).map_err(LakeError::io(&path))?;
-            // Folders that were made for it are entries of their own folders.
+            // Sync the parents too: folders created for a part are entries in them.
             folders.extend(path.ancestors().skip(1).take(3).map(Path::to_path_buf));
         }
         for folder in folders
@@ -515,12 +515,13 @@ impl Compaction {
         self.sweep()
     }
 
-    /// Deletes what nobody needs: versions that no reader holds and that are old enough, parts that none of the others
-    /// has nor the newest version of a table's log, and what a killed process left behind. Call it after a failure, too.
+    /// Deletes what is no longer needed: versions that are old enough and held by no reader; parts in none of the
+    /// remaining versions nor in the newest version of a table's log; and leftovers of a killed process. Call it after
+    /// a failure, too.
     ///
     /// # Errors
-    /// The folder cannot be read, or the lake is not whole: its newest version or a part of it is missing or damaged. Then
-    /// nothing is deleted.
+    /// The folder cannot be read, or the lake is incomplete: its newest version or one of its parts is missing or
+    /// damaged. Then nothing is deleted.
     pub fn sweep(&mut self) -> Result<(), LakeError> {
         let number = versions(&self.root)?.last().copied().unwrap_or(0);
         guard::unmark_pending(&self.root, number)?;
@@ -562,7 +563,7 @@ impl Compaction {
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
                 self.counts.parts_deleted += u64::from(is_complete(&path));
-                // A folder with others in it stays.
+                // This fails for folders that aren't empty, which must stay.
                 for folder in path
                     .ancestors()
                     .skip(1)
@@ -573,13 +574,13 @@ impl Compaction {
             }
             self.sweep_captured(&table, &kept)?;
         }
-        // What a killed process left is gone.
+        // Leftovers of a killed process are gone now.
         prune_copies(&self.root, number)?;
         guard::unmark_pending(&self.root, u64::MAX)
     }
 
-    /// What the newest version of a table's log names: its readers hold no lock, and find no other version. `None`: another
-    /// program has changed the log, so any part may be in use.
+    /// The parts in the newest version of a table's log: its readers hold no lock, and see only this version. `None`:
+    /// another program has changed the log, so any part may be in use.
     fn in_log(&self, table: &Path) -> Option<BTreeSet<PathBuf>> {
         let name = table
             .file_name()
@@ -590,7 +591,7 @@ impl Compaction {
         Some(parts.map(|part| table.join(part)).collect())
     }
 
-    /// Deletes parts of the lake's own capture that all of these versions have taken in.
+    /// Deletes parts captured into the lake's own folder that all of these versions have absorbed.
     fn sweep_captured(&mut self, table: &Path, kept: &[Option<Catalog>]) -> Result<(), LakeError> {
         let Some(name) = table.file_name().and_then(|name| name.to_str()) else {
             return Ok(());
@@ -629,7 +630,8 @@ impl Compaction {
         Ok(())
     }
 
-    /// The versions that somebody may read, after all others were deleted. `None` stands for the time before the first.
+    /// The versions that may still be read, after deleting all
+    /// others. `None` stands for the time before the first version.
     fn kept_versions(&self) -> Result<Vec<Option<Catalog>>, LakeError> {
         let all = versions(&self.root)?;
         let mut kept = Vec::new();
@@ -644,7 +646,7 @@ impl Compaction {
             let is_old = successor
                 .as_ref()
                 .is_some_and(|successor| !is_young(successor));
-            // Whoever shares the lock from here on sees that the file is gone, and takes the newest one.
+            // A reader that gets the shared lock after this sees that the file is gone, and uses the newest version.
             let unheld = if is_old {
                 lock::try_exclusive(&path)?
             } else {
@@ -665,7 +667,7 @@ impl Compaction {
 }
 
 impl LakeLayout {
-    /// Whose rows these are, if the first of them says so.
+    /// The pipeline of these rows, if the first row has one.
     fn pipeline_of(&self, rows: &Batch) -> Option<u16> {
         if rows.is_empty() {
             return None;
@@ -678,7 +680,7 @@ impl LakeLayout {
     }
 }
 
-/// Moves the numbers of pipelines in rows to those that the lake has for them.
+/// Replaces the trace's pipeline numbers in rows by the lake's.
 fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
     if let Some(tap) = layout.tap {
         rows.fill_nulls(tap, 0);
@@ -696,7 +698,7 @@ fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
     }
 }
 
-/// A whole part in memory: that of a capture is small. All or nothing.
+/// Reads a whole part into memory (captured parts are small), or nothing if it is damaged.
 pub(crate) fn read_all(
     path: &Path,
     rows: &mut Batch,
@@ -712,7 +714,7 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-/// Keeps others from writing to the lake in `root`.
+/// Locks out other writers to the lake in `root`.
 pub(crate) fn lock_lake(root: &Path) -> Result<FileLock, LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;

@@ -1,19 +1,20 @@
-//! The table format of a lake: a Delta Lake log for each table, by which Spark, DuckDB, Sail and others find its parts with
-//! their statistics, and see each version of them as a whole. docs/table-formats.md says why this format.
+//! The table format of a lake: a Delta Lake log for each table, through which Spark,
+//! DuckDB, Sail and others find its parts with their statistics, and see each
+//! version atomically. docs/table-formats.md explains the choice of this format.
 //!
 //! ```text
 //! operations/
-//!   _delta_log/00000000000000000000.json    what the table is, and the first parts
-//!   _delta_log/00000000000000000001.json    parts that came, parts that went
-//!   _delta_log/….checkpoint.parquet         now and then: what all versions up to this one come to
-//!   date=2026-11-25/…/part-….parquet        the parts, as they are
+//!   _delta_log/00000000000000000000.json    schema, and the first parts
+//!   _delta_log/00000000000000000001.json    parts added, parts removed
+//!   _delta_log/….checkpoint.parquet         sometimes: the sum of all versions up to this one
+//!   date=2026-11-25/…/part-….parquet        the parts
 //! ```
 //!
-//! The format: <https://github.com/delta-io/delta/blob/master/PROTOCOL.md>, reader version 1 and writer version 2. Columns
-//! of times are declared as their twins ([`crate::twins`]): the format has no nanoseconds.
+//! The format: <https://github.com/delta-io/delta/blob/master/PROTOCOL.md>, reader version 1 and writer version 2. Time
+//! columns are declared by their twins ([`crate::twins`]), because the format has no nanoseconds.
 //!
-//! The rule: a version is a file that is linked under its name only when it is complete, and only if no other process was
-//! faster. A log with more than this module understands is not continued.
+//! The rule: a version's file is linked under its name only when it is complete, and only if no other process has
+//! written that version. A log with features that this module doesn't know is not continued.
 
 mod checkpoint;
 mod log;
@@ -36,31 +37,31 @@ use crate::table::{ColumnKind, Table};
 use crate::twins::plain_name;
 use log::{Add, Log, names_in};
 
-/// A table's folder with the log.
+/// The log's folder in a table's folder.
 const LOG_FOLDER: &str = "_delta_log";
-/// How versions that this program wrote begin to name their writer.
+/// How the writer's name begins in versions that this program wrote.
 const ENGINE_PREFIX: &str = "brunt/";
-/// What readers and writers of a log have to understand.
+/// What readers and writers of a log must support.
 const READER_VERSION: u32 = 1;
 const WRITER_VERSION: u32 = 2;
-/// So many versions after the last checkpoint there is another, as Delta's own writers do it.
+/// Versions between checkpoints, as in Delta's own writers.
 const CHECKPOINT_EVERY: u64 = 10;
 
-/// Why a log is not continued.
+/// Why a log was not continued.
 #[derive(Debug, thiserror::Error)]
 pub enum DeltaError {
     /// A part cannot be read.
     #[error(transparent)]
     Part(#[from] LakeError),
-    /// A part whose times have no twins, or that is no part of the table.
+    /// A part without twins of its times, or of another table.
     #[error("{}: has no column {column}: only compacted parts of this program's build can be published", path.display())]
     Column {
         /// The part.
         path: PathBuf,
-        /// What it lacks.
+        /// The missing column.
         column: String,
     },
-    /// A part that is not in the table's folder.
+    /// A part outside the table's folder.
     #[error("{}: is not below the table's folder", path.display())]
     Elsewhere {
         /// The part.
@@ -74,52 +75,52 @@ pub enum DeltaError {
         /// Why.
         source: io::Error,
     },
-    /// A line of a log is no action.
+    /// A line of the log is not a Delta Lake action.
     #[error("{}: line {line} is no action of Delta Lake: {source}", path.display())]
     Line {
         /// The version's file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, from 1.
         line: usize,
         /// Why.
         source: serde_json::Error,
     },
-    /// Another program continued the log in a way that this one does not know, or removed its beginning.
+    /// Another program continued the log in a way that this one doesn't support, or removed its beginning.
     #[error("{}: another program has changed this log: {what}; move the folder away to begin a new one", path.display())]
     Foreign {
         /// The log, or a file in it.
         path: PathBuf,
-        /// What is there.
+        /// What was found.
         what: String,
     },
 }
 
-/// A version that was added to a log.
+/// A version added to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaVersion {
     /// Its number, from 0.
     pub version: u64,
-    /// Parts that came.
+    /// Number of parts added.
     pub added: usize,
-    /// Parts that went.
+    /// Number of parts removed.
     pub removed: usize,
-    /// Whether the rows stayed the same, and only lie otherwise.
+    /// Whether the rows are the same as before, only stored differently.
     pub is_rearranged: bool,
 }
 
-/// A log as it is on the disk.
+/// The files of a log on disk.
 #[derive(Debug)]
 pub struct DeltaLogFiles {
-    /// Versions, each in a file of its own, oldest first.
+    /// Versions, one file each, oldest first.
     pub versions: Vec<PathBuf>,
-    /// Checkpoints, oldest first, and then the hint at the newest one.
+    /// Checkpoints, oldest first, then the file that points to the newest one.
     pub checkpoints: Vec<PathBuf>,
-    /// The parts that the newest version has, below the table's folder.
+    /// Parts in the newest version, relative to the table's folder.
     pub parts: BTreeSet<String>,
 }
 
-/// Makes these the parts of a table in `root` for all who read its log: what is new is added and what is no longer among
-/// them is removed, in one version. `None` if the log says so already.
+/// Publishes these as the parts of a table in `root`: adds new parts to its log and removes missing ones, in one
+/// version. `None` if the log is up to date.
 ///
 /// # Errors
 /// A part or the log cannot be read, or the version cannot be written.
@@ -158,7 +159,7 @@ pub fn publish(
             .into_iter()
             .map(|(path, part)| Ok((path, add(table, part)?)))
             .collect::<Result<_, DeltaError>>()?;
-        // A compaction changes no row: where as many come as go, they are the same.
+        // A compaction changes no rows: if as many are added as removed, they are the same rows.
         let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
         let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
         let is_rearranged = !gone.is_empty()
@@ -206,7 +207,7 @@ pub fn publish(
 /// The files of a table's log in `root`; `None` if it has none.
 ///
 /// # Errors
-/// The log cannot be read, or another program has changed it in a way that this one does not know.
+/// The log cannot be read, or another program has changed it in a way that this one doesn't support.
 pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, DeltaError> {
     let folder = root.join(table);
     let log = Log::read(&folder)?;
@@ -230,7 +231,7 @@ pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, Delt
     }))
 }
 
-/// Whether any table in `root` has a log: then there may be readers who hold no lock.
+/// Whether any table in `root` has a log: then there may be readers that hold no lock.
 pub fn has_log(root: &Path) -> bool {
     let folders = std::fs::read_dir(root).into_iter().flatten().flatten();
     folders
@@ -262,7 +263,7 @@ fn version_path(log: &Path, version: u64) -> PathBuf {
     log.join(format!("{version:020}.json"))
 }
 
-/// Makes a version, durably; `false` if there is one of this number.
+/// Commits a version, durably; `false` if that version exists already.
 fn commit(log: &Path, version: u64, actions: &[Value]) -> Result<bool, DeltaError> {
     std::fs::create_dir_all(log).map_err(io_error(log))?;
     let path = version_path(log, version);
@@ -277,7 +278,7 @@ fn commit(log: &Path, version: u64, actions: &[Value]) -> Result<bool, DeltaErro
         let mut file = File::create(&open)?;
         file.write_all(lines.as_bytes())?;
         file.sync_all()?;
-        // A link fails where there is such a file; a rename would replace it.
+        // A link fails if the file exists; a rename would replace it.
         let linked = match std::fs::hard_link(&open, &path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             linked => linked.map(|()| true)?,
@@ -297,7 +298,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DeltaError {
     |source| DeltaError::Io { path, source }
 }
 
-/// A table's columns as the log has them: a text of JSON.
+/// A table's schema as the log stores it: a JSON string.
 fn schema(table: &Table) -> String {
     let fields = table.columns.iter().map(|column| {
         let kind = match column.kind {
@@ -330,7 +331,7 @@ fn meta_data(table: &Table, id: &str, schema: &str, now_ms: u64) -> Value {
     })
 }
 
-/// In the form of a UUID; it only has to differ from that of other tables.
+/// An id in the form of a UUID; it only has to differ from other tables' ids.
 fn new_id(folder: &Path) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -365,7 +366,7 @@ fn add_action(path: &str, add: &Add, data_change: bool) -> Value {
     }})
 }
 
-/// A part with its statistics, by which engines leave it out.
+/// A part with the statistics that let engines skip it.
 fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
     let file = File::open(part).map_err(io_error(part))?;
     let about = file.metadata().map_err(io_error(part))?;
@@ -436,10 +437,10 @@ fn statistics(
     Ok(json!({ "numRecords": rows, "minValues": mins, "maxValues": maxes, "nullCount": nulls }))
 }
 
-/// Bounds of what all groups have; `None` if there are none, or they are not known. With each group's statistics are its
-/// rows.
+/// Minimum and maximum over all groups; `None` if there are no values, or if they are unknown. Each group's statistics
+/// come with its number of rows.
 fn extremes(groups: &[(&Statistics, u64)]) -> Option<(Value, Value)> {
-    // One whose values are all null has none, and takes no part.
+    // A group with only nulls has no bounds, and is ignored.
     let bounds = |group: &&(&Statistics, u64)| group.0.null_count_opt() != Some(group.1);
     let bounds = groups
         .iter()
@@ -450,7 +451,7 @@ fn extremes(groups: &[(&Statistics, u64)]) -> Option<(Value, Value)> {
     Some((min.json()?, max.json()?))
 }
 
-/// A bound of a column, of one type in all groups.
+/// A bound of a column; all groups have the same type.
 #[derive(PartialEq, PartialOrd)]
 enum Bound {
     Int(i64),
@@ -468,7 +469,7 @@ impl Bound {
         if other > self { other } else { self }
     }
 
-    /// The log has no bounds of truth values, and none that are no numbers.
+    /// The log has no bounds for booleans or for NaN.
     fn json(self) -> Option<Value> {
         match self {
             Bound::Int(value) => Some(value.into()),
@@ -503,7 +504,7 @@ fn bounds_of(statistics: &Statistics) -> Option<(Bound, Bound)> {
     }
 }
 
-/// A path as the log has it: a relative URI (RFC 3986).
+/// A path as the log stores it: a relative URI (RFC 3986).
 fn encoded(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -536,7 +537,7 @@ mod tests {
         ],
     };
 
-    /// A folder with parts of a hundred numbers each.
+    /// A lake whose parts have a hundred numbers each.
     struct Lake(TempDir);
 
     impl Lake {
@@ -562,7 +563,7 @@ mod tests {
             self.0.path()
         }
 
-        /// The actions of a version, by name.
+        /// The actions of a version, with their names.
         fn actions(&self, version: u64) -> Vec<(String, Value)> {
             let path = version_path(&self.root().join("numbers").join(LOG_FOLDER), version);
             let lines = std::fs::read_to_string(path).unwrap();
@@ -586,7 +587,7 @@ mod tests {
         }
     }
 
-    /// Parts that are new are added, those that are gone are removed, and nothing new is no version.
+    /// New parts are added, missing ones are removed, and without changes there is no new version.
     #[test]
     fn versions_follow_the_parts() {
         let (lake, parts) = Lake::of_parts(3);
@@ -601,7 +602,7 @@ mod tests {
         };
         assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
         assert_eq!(version(&parts[..2]), None);
-        // As many rows go as come: for all that the log can tell, they are the same.
+        // As many rows are added as removed: as far as the log can tell, they are the same.
         assert_eq!(version(&parts[1..]), made(1, 1, 1, true));
         assert_eq!(version(&[]), made(2, 0, 2, false));
         let changes = |version| {
@@ -624,7 +625,7 @@ mod tests {
         assert_eq!(left.len(), 3, "nothing is left but the versions: {left:?}");
     }
 
-    /// Every ten versions there is a checkpoint, and the hint names the newest one.
+    /// Every ten versions there is a checkpoint, and the pointer names the newest one.
     #[test]
     fn checkpoints() {
         let (lake, parts) = Lake::of_parts(2);
@@ -648,7 +649,7 @@ mod tests {
         );
     }
 
-    /// Bounds and counts are those of the rows; where no row has a value, there are no bounds.
+    /// Bounds and counts match the rows; a column with only nulls has no bounds.
     #[test]
     fn statistics_of_parts() {
         let (lake, parts) = Lake::of_parts(2);
@@ -673,7 +674,7 @@ mod tests {
         );
     }
 
-    /// Of several processes that publish at once, each has a version of its own, and together they have every part once.
+    /// Processes that publish at the same time get different versions, which together have every part once.
     #[test]
     fn versions_are_exclusive() {
         let (lake, parts) = Lake::of_parts(8);
@@ -692,7 +693,7 @@ mod tests {
         );
     }
 
-    /// A version that exists is not replaced.
+    /// An existing version is not replaced.
     #[test]
     fn no_version_is_replaced() {
         let folder = TempDir::new().unwrap();
@@ -716,7 +717,7 @@ mod tests {
         assert!(kept.contains("first"), "{kept}");
     }
 
-    /// What another program did to a log, or what has no twins, is refused, and nothing is written.
+    /// Changes by another program and parts without twins are refused, and nothing is written.
     #[test]
     fn refused() {
         const TIMES: Table = Table {
@@ -744,7 +745,7 @@ mod tests {
             refused(&TABLE, &parts),
             DeltaError::Foreign { .. }
         ));
-        // What another engine appended is not undone.
+        // Another engine's changes are not undone.
         let theirs = [
             json!({ "commitInfo": { "operation": "WRITE", "engineInfo": "delta-rs:1.1" } }),
             json!({ "add": { "path": "x.parquet", "size": 1, "partitionValues": {}, "dataChange": true } }),

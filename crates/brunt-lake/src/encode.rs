@@ -1,7 +1,7 @@
-//! A batch as the bytes of a Parquet file: one row group, zstd, each column laid out as its
-//! description says. Pure: the writer puts the bytes on a disk.
+//! Encodes a batch as the bytes of a Parquet file: one row group, zstd, each column encoded as the table describes.
+//! Pure: the writer writes the bytes to disk.
 //!
-//! The rule: every reader understands it: data pages of version 1, no unsigned or nested types.
+//! The rule: every reader must understand the file: data pages of version 1, no unsigned or nested types.
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ use crate::packing;
 use crate::sums;
 use crate::table::{Coding, Column, ColumnKind, Table};
 
-/// Enough for three quarters of what higher levels save, at several hundred megabytes a second.
+/// Saves three quarters of what higher levels save, at several hundred megabytes per second.
 const ZSTD_LEVEL: i32 = 1;
 /// Key of the table's name in the file's metadata.
 pub(crate) const TABLE_KEY: &str = "brunt.table";
-/// A dictionary that would be larger is none: the values stand in the page as they are.
+/// If the dictionary would be larger than this, the page stores the values themselves.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 /// Longest text kept as a column's minimum or maximum.
 const EXTREME_BYTES_MAX: usize = 64;
 
-/// Makes files of one table. Pages are laid out here: a column that says little costs little, and all columns
-/// share the buffers. Their headers and the file's are the library's.
+/// Encodes files of one table. Pages are encoded here, so that columns with little information cost little time, and
+/// all columns share the buffers. The library writes the page headers and the file's structure.
 pub(crate) struct Encoder {
     columns: &'static [Column],
     schema: TypePtr,
@@ -47,17 +47,17 @@ pub(crate) struct Encoder {
     properties: Arc<WriterProperties>,
 }
 
-/// A column of a group as it stands in a file, and what the footer says of it.
+/// An encoded column of a row group, and its entry in the footer.
 pub(crate) type EncodedColumn = (Bytes, ColumnCloseResult);
 
-/// Memory for making files: the writers of one thread share it, so that it stays in that core's cache.
+/// Memory for encoding: shared by the writers of one thread, so that it stays in that core's cache.
 pub(crate) struct Buffers {
     zstd: zstd::bulk::Compressor<'static>,
     scratch: Scratch,
     order: RowOrder,
-    /// A column in the order of the rows.
+    /// A column in the sorted order of the rows.
     ordered: Cells,
-    /// The file that was made last.
+    /// The file encoded last.
     pub file: Vec<u8>,
 }
 
@@ -73,10 +73,10 @@ impl Default for Buffers {
     }
 }
 
-/// Of a page, reused.
+/// Buffers for a page, reused.
 #[derive(Default)]
 struct Scratch {
-    /// Values of a column without its nulls.
+    /// Values of a column without nulls.
     ints: Vec<i64>,
     /// Lengths of texts.
     lengths: Vec<i64>,
@@ -85,7 +85,7 @@ struct Scratch {
     compressed: Vec<u8>,
     dictionary: Vec<u8>,
     indexes: Vec<u32>,
-    /// The entry of each code.
+    /// The dictionary entry of each code.
     places: Vec<u32>,
     table: HashTable<u32>,
 }
@@ -101,8 +101,8 @@ impl Encoder {
         }
     }
 
-    /// Makes a file of the rows, in the order of a column if one is named ([`RowOrder::of`]). A batch without
-    /// rows is a file without row groups.
+    /// Encodes the rows as a file, sorted by a column if one is named ([`RowOrder::of`]). A batch without rows gives a
+    /// file without row groups.
     pub fn encode(
         &self,
         batch: &Batch,
@@ -147,7 +147,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// One column of `rows` rows, for a group that is put together column by column.
+    /// Encodes one column of `rows` rows, for a group that is assembled column by column.
     pub fn column(
         &self,
         index: usize,
@@ -161,7 +161,7 @@ impl Encoder {
     }
 }
 
-/// Which rows have a value: run lengths, and before them their length.
+/// Appends the definition levels as run lengths, preceded by their size.
 fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
     page.extend([0; 4]);
     match cells.nulls {
@@ -175,7 +175,7 @@ fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
     page[..4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// A column as one page, after a dictionary if it has one.
+/// Encodes a column as one page, after a dictionary if it has one.
 fn encode_column(
     scratch: &mut Scratch,
     zstd: &mut zstd::bulk::Compressor<'static>,
@@ -247,10 +247,10 @@ fn encode_column(
     Ok((sink.into_inner()?.into(), closed))
 }
 
-/// How the values stand in the page.
+/// How the values are encoded in the page.
 struct LaidOut {
     encoding: Encoding,
-    /// Entries of the dictionary, if there is one.
+    /// Number of dictionary entries, if there is a dictionary.
     dictionary: Option<u32>,
     statistics: Statistics,
 }
@@ -265,7 +265,7 @@ impl LaidOut {
     }
 }
 
-/// Adds the values that are not null to the page, and fills the dictionary.
+/// Appends the non-null values to the page, and fills the dictionary.
 fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
     let nulls = Some(cells.nulls as u64);
     match &cells.values {
@@ -307,10 +307,10 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
             let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
             for (_, value) in present {
                 scratch.page.extend_from_slice(&value.to_le_bytes());
-                // What is no number is neither: `min` and `max` leave it out.
+                // `min` and `max` ignore NaN.
                 (min, max) = (min.min(*value), max.max(*value));
             }
-            // A zero stands for both of them (parquet.thrift, "ColumnOrder").
+            // A zero bound stands for both signs of zero (parquet.thrift, "ColumnOrder").
             let min = if min == 0.0 { -0.0 } else { min };
             let max = if max == 0.0 { 0.0 } else { max };
             let some = min <= max;
@@ -349,13 +349,13 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
                     .extend_from_slice(&(string.len() as u32).to_le_bytes());
                 scratch.page.extend_from_slice(string);
             }
-            // Nobody asks for a range of them.
+            // No bounds: byte strings aren't queried by range.
             LaidOut::plainly(Encoding::PLAIN, text_statistics(None, nulls))
         }
     }
 }
 
-/// A dictionary of the codes' texts: what makes it is a table of as many places as there are codes.
+/// Builds a dictionary of the codes' texts, with a lookup table indexed by code.
 fn lay_out_codes(scratch: &mut Scratch, cells: &Cells, codes: &Codes) -> LaidOut {
     const NONE: u32 = u32::MAX;
     let mut entries: Vec<&str> = Vec::new();
@@ -442,7 +442,7 @@ fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &C
     let statistics = text_statistics(extremes, nulls);
     if column.coding == Coding::Delta {
         packing::deltas(&scratch.lengths, &mut scratch.page);
-        // A null's text is empty: all of them end to end are those that are present.
+        // A null's text is empty, so the concatenated texts are those that are present.
         scratch.page.extend_from_slice(texts.bytes.as_bytes());
         return LaidOut::plainly(Encoding::DELTA_LENGTH_BYTE_ARRAY, statistics);
     }
@@ -457,8 +457,8 @@ fn text_statistics(extremes: Option<(&[u8], &[u8])>, nulls: Option<u64>) -> Stat
     Statistics::byte_array(min, max, None, nulls, false)
 }
 
-/// Gives each different value a number in the order of first appearance, and puts it into the dictionary;
-/// `None` when that grows too large.
+/// Numbers distinct values in the order of first appearance, and appends them to the dictionary; `None` if that grows
+/// too large.
 fn number<T: Copy + PartialEq>(
     values: impl Iterator<Item = T>,
     hash: impl Fn(&T) -> u64,
@@ -472,7 +472,7 @@ fn number<T: Copy + PartialEq>(
     table.clear();
     indexes.clear();
     for value in values {
-        // The same comes in rows.
+        // Equal values often follow each other.
         if let Some((same, index)) = last
             && same == value
         {
@@ -501,7 +501,7 @@ fn number<T: Copy + PartialEq>(
 
 type Extremes<'a> = Option<(&'a [u8], &'a [u8])>;
 
-/// The same for texts, with the least and the greatest: only different ones are compared.
+/// Like [`number`] for texts, with minimum and maximum: only distinct texts are compared.
 fn number_texts<'a>(
     texts: impl Iterator<Item = &'a [u8]>,
     hash: impl Fn(&&'a [u8]) -> u64,
@@ -520,7 +520,7 @@ fn number_texts<'a>(
     Some((entries, extremes.get()))
 }
 
-/// The numbers of the values go into the page.
+/// Appends the values' dictionary indexes to the page.
 fn indexed(scratch: &mut Scratch, entries: u32, statistics: Statistics) -> LaidOut {
     let width = packing::width(u64::from(entries.saturating_sub(1)));
     scratch.page.push(width as u8);
@@ -532,18 +532,18 @@ fn indexed(scratch: &mut Scratch, entries: u32, statistics: Statistics) -> LaidO
     }
 }
 
-/// For each row whether it has a value.
+/// Whether each row has a value.
 fn is_present(cells: &Cells) -> impl Iterator<Item = bool> {
     let whole = cells.nulls == 0;
     (0..cells.len()).map(move |row| whole || cells.levels[row] == 1)
 }
 
-/// The values that are not null.
+/// Copies the non-null values.
 fn present(values: &[i64], levels: &[i16], into: &mut Vec<i64>) {
     into.clear();
     into.resize(values.len(), 0);
     let mut count = 0;
-    // Written in any case and counted if it is one: no branch depends on the data.
+    // Always write, but advance only for values: no branch depends on the data.
     for (value, level) in values.iter().zip(levels) {
         into[count] = *value;
         count += *level as usize;
@@ -555,7 +555,7 @@ fn compression() -> Compression {
     Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd"))
 }
 
-/// How Parquet stores a kind.
+/// Parquet's physical type for a column kind.
 pub(crate) fn physical(kind: ColumnKind) -> Physical {
     match kind {
         ColumnKind::Int | ColumnKind::Time => Physical::INT64,
@@ -565,7 +565,7 @@ pub(crate) fn physical(kind: ColumnKind) -> Physical {
     }
 }
 
-/// A table as Parquet describes it.
+/// A table's Parquet schema.
 pub(crate) fn schema(table: &Table) -> TypePtr {
     let fields = table
         .columns
@@ -592,14 +592,14 @@ fn field(column: &Column) -> Type {
             .with_converted_type(ConvertedType::UTF8);
     }
     if column.kind == ColumnKind::Time {
-        // Readers that do not know nanoseconds see an Int64, as converted types have none.
+        // Readers that don't support nanoseconds see an Int64, because converted types have no nanoseconds.
         field = field.with_logical_type(Some(LogicalType::timestamp(true, TimeUnit::NANOS)));
     }
     field.build().expect("each kind is a valid primitive type")
 }
 
-/// Of the file as a whole; columns come as they are. Minimum and maximum of each let an engine pass over
-/// parts; finer ones would be a tenth of a small part.
+/// Properties of the file. A minimum and maximum per column let an engine skip parts; finer ones would take a tenth of
+/// a small part.
 fn properties(table: &Table) -> WriterProperties {
     let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
     WriterProperties::builder()
@@ -613,7 +613,7 @@ fn properties(table: &Table) -> WriterProperties {
 mod tests {
     use super::*;
 
-    /// A time is a timestamp in UTC to the nanosecond, and an Int64 for those who do not know that.
+    /// A time is a UTC timestamp in nanoseconds, and an Int64 to readers that don't support those.
     #[test]
     fn times_are_timestamps() {
         let field = field(&Column::time("at", "When."));
@@ -625,7 +625,7 @@ mod tests {
         assert_eq!(field.get_physical_type(), Physical::INT64);
     }
 
-    /// A batch without rows is a complete file too: an engine finds the columns in it.
+    /// A batch without rows is a complete file too: engines find the columns in it.
     #[test]
     fn no_rows_are_a_file() {
         const TABLE: Table = Table {

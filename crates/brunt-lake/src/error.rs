@@ -3,21 +3,21 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names the file or folder, and what to do about it where that is not plain.
+/// Errors name the file or folder, and what to do about it where that isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
-    /// The file system, the quota or the limit on file sizes has no room. Parts closed before are
-    /// complete; the rows of the open one are still with the writer, which may try again.
+    /// The file system, the quota or the file size limit is exhausted. Closed parts are complete;
+    /// the writer still has the rows of the open part, and may try again.
     #[error(
         "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: free some space, or choose another folder",
         path.display()
     )]
     Full {
-        /// The part that did not fit.
+        /// The part that didn't fit.
         path: PathBuf,
-        /// Its size.
+        /// Size of the part.
         bytes: u64,
-        /// The operating system's word.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system refused for another reason.
@@ -25,16 +25,16 @@ pub enum LakeError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The folder has parts of an earlier writer.
+    /// The folder already has parts of an earlier writer.
     #[error("{}: already contains a table; choose another folder, or move it away", path.display())]
     Taken {
         /// The table's folder.
         path: PathBuf,
     },
-    /// Not one of this table, or of another version.
+    /// A part of another table, or of an incompatible version.
     #[error("{}: not readable as part of table {table}: {what}", path.display())]
     Malformed {
         /// The file.
@@ -51,28 +51,28 @@ pub enum LakeError {
         root.display(), part.display()
     )]
     NoCatalog {
-        /// The lake.
+        /// The lake's folder.
         root: PathBuf,
-        /// The version.
+        /// The missing version.
         version: u64,
         /// One of the parts.
         part: PathBuf,
     },
-    /// A version of a lake that cannot be understood.
+    /// A version of the catalog that cannot be read.
     #[error("{}: not readable as the catalog of a lake: {what}; remove nothing, and run `brunt lake check --repair`, or restore the file from a backup", path.display())]
     Catalog {
-        /// Its file.
+        /// The version's file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
-    /// A part that doesn't say where its rows come from.
+    /// A part that doesn't name its origin.
     #[error("{}: an earlier version of brunt wrote this part, which doesn't name its origin: the catalog can't be rebuilt from it; restore _catalog from a backup or from a copy in an object store", path.display())]
     NoOrigin {
         /// The part.
         path: PathBuf,
     },
-    /// A part that the catalog lists is missing or cut.
+    /// A part listed in the catalog is missing or truncated.
     #[error(
         "{}: the lake's catalog lists this part, but {what}{}; restore it from a backup or from a copy in an object store; \
          `brunt lake check` lists all such parts",
@@ -83,29 +83,29 @@ pub enum LakeError {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
-        /// How many others are missing or cut.
+        /// How many other parts are missing or truncated.
         others: usize,
     },
-    /// A version of a lake that a newer program wrote.
+    /// A catalog version that a newer program wrote.
     #[error(
         "{}: catalog of format {found}, this program reads format {known}: use the program that wrote it, or a newer one",
         path.display()
     )]
     CatalogFormat {
-        /// Its file.
+        /// The version's file.
         path: PathBuf,
         /// Its format.
         found: u32,
         /// The newest format that this program reads.
         known: u32,
     },
-    /// Somebody else is compacting or adding.
+    /// Another process is compacting or adding to the lake.
     #[error("{}: another process is compacting this lake or adding to it; try again when it has ended", path.display())]
     Busy {
         /// The lake's folder.
         path: PathBuf,
     },
-    /// A file that is no whole Parquet file: cut, or with other bytes than were written.
+    /// Not an intact Parquet file: truncated, or its bytes have changed.
     #[error("{}: damaged: {what}", path.display())]
     Damaged {
         /// The file.
@@ -115,7 +115,7 @@ pub enum LakeError {
     },
 }
 
-/// Further parts in the same condition.
+/// Number of further parts in the same condition.
 struct Others(usize);
 
 impl std::fmt::Display for Others {
@@ -128,7 +128,7 @@ impl std::fmt::Display for Others {
 }
 
 impl LakeError {
-    /// Tells a want of room from other trouble.
+    /// Distinguishes lack of space from other errors.
     pub(crate) fn writing(path: &Path, bytes: u64, source: io::Error) -> LakeError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.to_path_buf();
@@ -147,17 +147,17 @@ impl LakeError {
         |source| LakeError::Io { path, source }
     }
 
-    /// Whether one file is all that cannot be read, so that a reader can go on with the others.
+    /// Whether only one file is unreadable, so that a reader can continue with the others.
     pub fn is_of_one_part(&self) -> bool {
         matches!(self, LakeError::Damaged { .. })
     }
 
-    /// Whether a file is not there: it was deleted after it was found.
+    /// Whether a file doesn't exist: it was deleted after it was listed.
     pub fn is_gone(&self) -> bool {
         matches!(self, LakeError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether room was all that was missing, so that the writer can go on once there is some.
+    /// Whether only space was missing, so that the writer can continue once space is freed.
     pub fn is_full(&self) -> bool {
         matches!(self, LakeError::Full { .. })
     }

@@ -1,4 +1,4 @@
-//! Reads a Parquet file whose columns are not known beforehand: the answer of an SQL engine. `brunt sql` calls it.
+//! Reads a Parquet file whose columns aren't known beforehand: the result of an SQL engine. Called by `brunt sql`.
 //!
 //! The rule: values keep their precision, and memory does not grow with the number of rows.
 
@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::error::LakeError;
 use crate::place::date;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND_NS: i128 = 1_000_000_000;
-/// Seconds of a day.
+/// Seconds per day.
 const DAY_S: i128 = 86_400;
 /// Bytes of a UUID.
 const UUID_BYTES: usize = 16;
@@ -36,17 +36,17 @@ pub struct ForeignColumn {
 /// A value of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForeignValue {
-    /// No value.
+    /// Null.
     Null,
     /// A boolean.
     Bool(bool),
     /// An integer of at most 64 bits.
     Int(i128),
-    /// A number in decimal digits, exactly.
+    /// An exact decimal number.
     Decimal(String),
-    /// A floating-point number of 32 bits.
+    /// A 32-bit floating-point number.
     Single(f32),
-    /// A floating-point number of 64 bits.
+    /// A 64-bit floating-point number.
     Double(f64),
     /// A text; also dates, times and UUIDs in their usual form, times in UTC.
     Text(String),
@@ -54,11 +54,11 @@ pub enum ForeignValue {
     Bytes(Vec<u8>),
     /// A list.
     List(Vec<ForeignValue>),
-    /// Named values: a structure, or a map by its keys.
+    /// Named values: a struct, or a map by its keys.
     Group(Vec<(String, ForeignValue)>),
 }
 
-/// A file that is read row by row.
+/// Reads a file row by row.
 pub struct ForeignRows {
     path: PathBuf,
     schema: Arc<Type>,
@@ -71,8 +71,8 @@ impl ForeignRows {
     /// Opens a file and reads its footer.
     ///
     /// # Errors
-    /// The file cannot be opened, is no Parquet file, has two columns of one name, or a column of a type that is not
-    /// read: an interval or a time of 96 bits.
+    /// The file cannot be opened, isn't a Parquet file, has two columns of the same name, or has a column of an
+    /// unsupported type: an interval or a 96-bit time.
     pub fn open(path: &Path) -> Result<ForeignRows, LakeError> {
         let file = File::open(path).map_err(LakeError::io(path))?;
         let reader = SerializedFileReader::new(file).map_err(|error| damaged(path, error))?;
@@ -107,12 +107,12 @@ impl ForeignRows {
         })
     }
 
-    /// Its columns, in their order.
+    /// The columns, in file order.
     pub fn columns(&self) -> &[ForeignColumn] {
         &self.columns
     }
 
-    /// How many rows the file has.
+    /// Number of rows in the file.
     pub fn rows_count(&self) -> u64 {
         self.rows_count
     }
@@ -121,7 +121,7 @@ impl ForeignRows {
 impl Iterator for ForeignRows {
     type Item = Result<Vec<ForeignValue>, LakeError>;
 
-    /// The values of the next row, one for each column.
+    /// Values of the next row, one for each column.
     fn next(&mut self) -> Option<Self::Item> {
         let row = self.rows.next()?;
         let values = row.map(|row| {
@@ -175,7 +175,7 @@ fn column(kind: &Type) -> ForeignColumn {
     }
 }
 
-/// A value of this type; of a list in an old form, the type of its elements is not looked for.
+/// Converts a value of this type. For a list in the legacy form, the type of its elements is ignored.
 fn value(field: Field, kind: Option<&Arc<Type>>) -> ForeignValue {
     let logical = kind.and_then(|kind| kind.get_basic_info().logical_type_ref());
     let child = |index: usize| {
@@ -197,7 +197,7 @@ fn value(field: Field, kind: Option<&Arc<Type>>) -> ForeignValue {
         Field::Float(value) => ForeignValue::Single(value),
         Field::Double(value) => ForeignValue::Double(value),
         Field::Decimal(_) => {
-            // Without a fraction it would end with the point.
+            // Without a fraction it would end with the decimal point.
             ForeignValue::Decimal(field.to_string().trim_end_matches('.').to_string())
         }
         Field::Str(value) => ForeignValue::Text(value),
@@ -254,7 +254,7 @@ fn uuid(bytes: &[u8]) -> ForeignValue {
     ForeignValue::Text(parts.join("-"))
 }
 
-/// Bytes in hexadecimal digits.
+/// Bytes in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -278,7 +278,7 @@ fn time_of_day(ns: i128) -> ForeignValue {
     ForeignValue::Text(clock_text(ns))
 }
 
-/// `08:15:00.5`: a fraction as long as it needs to be.
+/// `08:15:00.5`, with as many decimals as needed.
 fn clock_text(ns: i128) -> String {
     let (second, fraction) = (ns / SECOND_NS, ns % SECOND_NS);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -290,8 +290,8 @@ fn clock_text(ns: i128) -> String {
 }
 
 impl Display for ForeignValue {
-    /// A value as a text: the digits of numbers, `true` and `false`, `NaN`, `Infinity` and `-Infinity`, bytes in
-    /// hexadecimal digits, and lists and groups as JSON; null has none.
+    /// The value as text: numbers in digits, `true` and `false`, `NaN`, `Infinity` and `-Infinity`, bytes in
+    /// hexadecimal, and lists and groups as JSON; null is empty.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ForeignValue::Null => Ok(()),
@@ -305,7 +305,7 @@ impl Display for ForeignValue {
     }
 }
 
-/// The word for a floating-point number that JSON has no number for.
+/// The word for a floating-point number that JSON can't represent.
 fn not_finite(value: &ForeignValue) -> Option<&'static str> {
     let number = match value {
         ForeignValue::Single(number) => f64::from(*number),
@@ -320,8 +320,8 @@ fn not_finite(value: &ForeignValue) -> Option<&'static str> {
     }
 }
 
-/// A value as JSON. Numbers have all their digits; NaN and infinities, for which JSON has no numbers, are the texts
-/// `NaN`, `Infinity` and `-Infinity`; bytes are texts of hexadecimal digits.
+/// A value as JSON. Numbers have all their digits; NaN and infinities, which JSON lacks, are the strings `NaN`,
+/// `Infinity` and `-Infinity`; bytes are hexadecimal strings.
 struct Json<'a>(&'a ForeignValue);
 
 impl Display for Json<'_> {
@@ -353,8 +353,8 @@ impl Display for Json<'_> {
     }
 }
 
-/// Named values as a JSON object, in their order. Numbers have all their digits; NaN and infinities, for which JSON has
-/// no numbers, are the texts `NaN`, `Infinity` and `-Infinity`; bytes are texts of hexadecimal digits.
+/// Named values as a JSON object, in order. Numbers have all their digits; NaN and infinities, which JSON lacks, are
+/// the strings `NaN`, `Infinity` and `-Infinity`; bytes are hexadecimal strings.
 pub struct JsonObject<I>(pub I);
 
 impl<'a, I: Iterator<Item = (&'a str, &'a ForeignValue)> + Clone> Display for JsonObject<I> {
@@ -402,7 +402,7 @@ mod tests {
         file
     }
 
-    /// Every type that an engine answers with keeps its precision, as text and as JSON.
+    /// Every type in an engine's result keeps its precision, as text and as JSON.
     #[test]
     fn values_keep_their_precision() {
         let schema = "message answer {
@@ -521,7 +521,7 @@ mod tests {
         );
     }
 
-    /// Reading by name would take one column's values for those of both.
+    /// Reading by name would return one column's values for both.
     #[test]
     fn columns_of_one_name_are_refused() {
         let schema = "message answer { required int64 a; required int64 a; }";

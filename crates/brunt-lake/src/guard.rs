@@ -1,11 +1,13 @@
-//! Decides whether a lake is whole, before anything in it is read or deleted. [`crate::compact`] asks before every sweep,
-//! [`crate::snapshot`] before every read.
+//! Decides whether a lake is intact, before anything in it is read or deleted. [`crate::compact`] asks before every
+//! sweep, [`crate::snapshot`] before every read.
 //!
-//! A catalog says which parts count. If it is missing, or is older than the parts, then the parts that it doesn't list look
-//! like leftovers of a killed process, and deleting those would delete the lake. So a process that is about to give new parts
-//! their names first leaves a marker, `_catalog/v00000007.pending`: only the parts of a marked version may be leftovers.
+//! The catalog decides which parts count. If it is missing, or older than the parts, the parts that it doesn't list
+//! look like leftovers of a killed process, and deleting those would delete the lake. So a process first leaves a
+//! marker, `_catalog/v00000007.pending`, before it gives new parts their names: only the parts of a marked version may
+//! be leftovers.
 //!
-//! The rule: compacted parts that no version lists are deleted only if they are older than the newest version, or marked.
+//! The rule: compacted parts that no version lists are deleted
+//! only if they are older than the newest version, or marked.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,15 +19,15 @@ use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
 use crate::sums;
 use crate::table::Table;
 
-/// Beginning of the names of a lake's parts.
+/// Prefix of lake part names.
 const PART_PREFIX: &str = "part-c";
-/// End of the names of markers.
+/// Suffix of marker names.
 const PENDING_SUFFIX: &str = ".pending";
 
-/// Marks a version that is about to be committed, durably. Its parts get their names after this.
+/// Marks a version that is about to be committed, durably. Call it before the version's parts get their names.
 ///
 /// # Errors
-/// The folder of the catalog cannot be written to.
+/// The catalog's folder cannot be written to.
 pub fn mark_pending(root: &Path, version: u64) -> Result<(), LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     let path = folder.join(version_name(version, PENDING_SUFFIX));
@@ -35,7 +37,7 @@ pub fn mark_pending(root: &Path, version: u64) -> Result<(), LakeError> {
         .map_err(|error| LakeError::writing(&path, 0, error))
 }
 
-/// Removes the markers of versions up to this one, durably.
+/// Durably removes the markers of versions up to this one.
 pub(crate) fn unmark_pending(root: &Path, up_to: u64) -> Result<(), LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     let mut is_changed = false;
@@ -59,11 +61,11 @@ pub(crate) fn marked_versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     numbered_in(&root.join(CATALOG_FOLDER), PENDING_SUFFIX)
 }
 
-/// Refuses complete parts of versions after `newest` that nobody is committing: the version that lists them is missing.
-/// `newest` is 0 where the lake has no version.
+/// Refuses complete parts of versions after `newest` that no process is committing: the version that lists them is
+/// missing. `newest` is 0 if the lake has no version.
 ///
 /// # Errors
-/// There are some ([`LakeError::NoCatalog`]), or a folder cannot be read.
+/// There are such parts ([`LakeError::NoCatalog`]), or a folder cannot be read.
 pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeError> {
     if !root.is_dir() {
         return Ok(());
@@ -78,7 +80,7 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     if unlisted.is_empty() {
         return Ok(());
     }
-    // After the parts: each marker is made before the parts that it stands for get their names.
+    // Read the markers after listing the parts: each marker exists before its parts get their names.
     let marked = marked_versions(root)?.last().copied();
     let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
     match unlisted.into_iter().find(is_lost) {
@@ -91,10 +93,10 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     }
 }
 
-/// Refuses a version of which a part is missing or has another size.
+/// Refuses a version if one of its parts is missing or has a different size.
 ///
 /// # Errors
-/// There is one ([`LakeError::PartLost`]), or the folder cannot be read.
+/// There is such a part ([`LakeError::PartLost`]), or the folder cannot be read.
 pub(crate) fn check_parts(root: &Path, version: &Catalog) -> Result<(), LakeError> {
     let mut lost = version
         .parts
@@ -111,7 +113,7 @@ pub(crate) fn check_parts(root: &Path, version: &Catalog) -> Result<(), LakeErro
     })
 }
 
-/// The same for one part.
+/// Like [`check_parts`], for one part.
 pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
     let what = match path.metadata() {
         Ok(about) if about.len() == bytes => return Ok(()),
@@ -126,7 +128,7 @@ pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
     })
 }
 
-/// Reads a whole part and compares its bytes with their checksums and its rows with `rows`.
+/// Reads a whole part and verifies its bytes against their checksums and its rows against `rows`.
 ///
 /// # Errors
 /// They differ ([`LakeError::Damaged`]), it is not a part of this table, or it cannot be read.
@@ -136,13 +138,13 @@ pub(crate) fn verify_part(path: &Path, table: &'static Table, rows: u64) -> Resu
     check_rows(path, part.rows()?, rows)
 }
 
-/// The sum of a whole file, with the indexes and filters that the sums of its columns leave out.
+/// The checksum of a whole file, including indexes and filters, which the column checksums don't cover.
 pub(crate) fn sum_part(path: &Path) -> Result<u64, LakeError> {
     let file = File::open(path).map_err(LakeError::io(path))?;
     sums::sum_file(&file).map_err(LakeError::io(path))
 }
 
-/// Refuses a part with another number of rows than it should have.
+/// Refuses a part with an unexpected number of rows.
 pub(crate) fn check_rows(path: &Path, found: u64, expected: u64) -> Result<(), LakeError> {
     if found == expected {
         return Ok(());
@@ -153,19 +155,19 @@ pub(crate) fn check_rows(path: &Path, found: u64, expected: u64) -> Result<(), L
     })
 }
 
-/// Whether a part of a lake has its name, so that readers may have seen it.
+/// Whether a lake part has its final name, so that readers may have seen it.
 pub(crate) fn is_complete(part: &Path) -> bool {
     part.extension().is_some_and(|e| e == "parquet")
 }
 
-/// The name of a part while it is written.
+/// The temporary name of a part while it is written.
 pub(crate) fn open_name(part: &Path) -> PathBuf {
     let mut open = part.to_path_buf().into_os_string();
     open.push(format!(".{OPEN_SUFFIX}"));
     open.into()
 }
 
-/// With which version a part of a lake was written, by its file's name; `None` for other names.
+/// The version that a lake part was written with, from its file name; `None` for other names.
 pub fn part_version(path: &Path) -> Option<u64> {
     path.file_name()?
         .to_str()?
@@ -176,7 +178,7 @@ pub fn part_version(path: &Path) -> Option<u64> {
         .ok()
 }
 
-/// Parts of a lake below a table's folder, complete or not, of whatever version.
+/// Lake parts in a table's folder and its subfolders, complete or not, of any version.
 pub(crate) fn lake_files(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {

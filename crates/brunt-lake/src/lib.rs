@@ -1,22 +1,23 @@
-//! Tables as folders of Parquet files: what `brunt run` and `brunt capture` write, and what
-//! `brunt report`, `brunt analyze`, DuckDB, pandas and Spark read. The one crate that knows Parquet.
+//! Stores tables as folders of Parquet files, which `brunt run` and `brunt capture` write and
+//! `brunt report`, `brunt analyze`, DuckDB, pandas and Spark read. Only this crate knows Parquet.
 //!
-//! A [`Table`] describes its columns once; file schema and documentation follow from it. Rows go
-//! into a [`Batch`], column by column in memory; a [`TableWriter`] turns them into *parts*:
+//! A [`Table`] describes its columns once; the file schema and the
+//! documentation derive from it. Rows are appended to a [`Batch`],
+//! column by column in memory; a [`TableWriter`] writes them as *parts*:
 //!
 //! ```text
 //! results/
 //!   intervals/
 //!     part-000000.parquet        complete: one row group and its footer
 //!     part-000001.parquet
-//!     part-000002.parquet.open   being written, and no glob over *.parquet sees it
+//!     part-000002.parquet.open   being written; no glob over *.parquet matches it
 //! ```
 //!
-//! [`Compaction`] gathers such parts into a lake: fewer, larger ones by time, which a [`Catalog`] lists. Readers see either
-//! through a [`LakeSnapshot`].
+//! [`Compaction`] merges such parts into a lake: fewer, larger parts, ordered by time and listed in
+//! a [`Catalog`]. Readers see both forms through a [`LakeSnapshot`].
 //!
-//! The rule: whatever has a part's name is a complete Parquet file. A process that is killed leaves
-//! every part readable without repair, and loses at most the rows of one row group.
+//! The rule: a file with a part's name is a complete Parquet file. If a process is killed, every
+//! part stays readable without repair, and at most the rows of one row group are lost.
 #![forbid(unsafe_code)]
 
 pub mod batch;

@@ -1,6 +1,6 @@
-//! Locks between processes, by the operating system's `flock`: they end with the process, however it ends.
+//! Locks between processes, through the operating system's `flock`: they end with the process, however it ends.
 //!
-//! The rule: a lock says that somebody is at work, never what was done; that is in files.
+//! The rule: a lock only shows that a process is at work. What it has done is recorded in files.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,10 +12,10 @@ use brunt_core::FileLock;
 
 use crate::error::LakeError;
 
-/// The file that a trace's writer holds; in it, the trace's name.
+/// The file that a trace's writer locks; it contains the trace's name.
 const WRITER_FILE: &str = ".writer";
 
-/// Tries to have a file, or a folder, for this process alone. `None`: somebody else has it.
+/// Tries to lock a file or folder exclusively. `None`: another process has it locked.
 pub(crate) fn try_exclusive(path: &Path) -> Result<Option<FileLock>, LakeError> {
     let file = File::open(path).map_err(LakeError::io(path))?;
     match FileLock::try_exclusive(file) {
@@ -25,13 +25,13 @@ pub(crate) fn try_exclusive(path: &Path) -> Result<Option<FileLock>, LakeError> 
     }
 }
 
-/// Shares a file or a folder with others until it is dropped.
+/// Takes a shared lock on a file or folder, held until dropped.
 pub(crate) fn shared(path: &Path) -> std::io::Result<FileLock> {
     FileLock::shared(File::open(path)?)
 }
 
-/// Held by whoever writes a trace, as long as parts may come. Its file stays, and names the trace: 32 hexadecimal digits
-/// that no other trace has.
+/// Held by the writer of a trace while parts may come. The lock file stays, and holds the trace's name: 32 hexadecimal
+/// digits that are unique to the trace.
 #[derive(Debug)]
 pub struct WriterLock {
     path: PathBuf,
@@ -39,10 +39,10 @@ pub struct WriterLock {
 }
 
 impl WriterLock {
-    /// For the writer of a trace in `root`, a folder that exists.
+    /// Takes the lock for writing a trace in `root`, an existing folder.
     ///
     /// # Errors
-    /// Somebody writes there, or the folder cannot be written to.
+    /// Another process is writing there, or the folder cannot be written to.
     pub fn take(root: &Path) -> Result<WriterLock, LakeError> {
         let path = root.join(WRITER_FILE);
         let open = OpenOptions::new()
@@ -61,7 +61,7 @@ impl WriterLock {
         }
     }
 
-    /// A new trace begins: the name of one that was in the folder before is forgotten.
+    /// Clears the name of an earlier trace in the folder, for a new one.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -71,7 +71,7 @@ impl WriterLock {
             .map_err(|error| LakeError::writing(&self.path, 0, error))
     }
 
-    /// Gives the trace a name. From here on its first parts are there, those of all tables and pipelines.
+    /// Names the trace. Call it when the first parts of all tables and pipelines exist.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -83,22 +83,22 @@ impl WriterLock {
     }
 }
 
-/// What is known of the writer of a trace.
+/// The state of a trace's writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriterState {
-    /// Whether it is at work.
+    /// Whether the writer is running.
     pub is_running: bool,
-    /// The trace's name; none if it was written before traces had one, or is just being started.
+    /// The trace's name; `None` if it was written before traces had names, or is just starting.
     pub trace_name: Option<String>,
 }
 
 impl WriterState {
-    /// Whether it has not made the first parts of all tables and pipelines yet.
+    /// Whether the writer hasn't created the first parts of all tables and pipelines yet.
     pub fn is_starting(&self) -> bool {
         self.is_running && self.trace_name.is_none()
     }
 
-    /// Of the trace in `root`.
+    /// The state for the trace in `root`.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -132,7 +132,7 @@ impl WriterState {
 mod tests {
     use super::*;
 
-    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    /// A duplicate of the open file, such as a child process has before it runs its program, doesn't keep the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ mod tests {
         WriterLock::take(folder.path()).unwrap();
     }
 
-    /// A trace has one writer, a name, and stays when its writer has gone.
+    /// A trace has one writer and a name, which outlives the writer.
     #[test]
     fn one_writer() {
         let folder = tempfile::tempdir().unwrap();

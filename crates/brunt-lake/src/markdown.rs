@@ -1,4 +1,5 @@
-//! Tables as Markdown, so that pages under `docs/` follow the descriptions that files follow.
+//! Describes tables in Markdown, so that pages under `docs/` match the descriptions that files are
+//! written from.
 
 use std::fmt::Write;
 
@@ -29,8 +30,8 @@ pub fn sections(tables: &[&Table]) -> String {
     text
 }
 
-/// What stands between `<!-- tables: begin -->` and `<!-- tables: end -->` of a page; the test of a
-/// page compares it with [`sections`].
+/// The text between `<!-- tables: begin -->` and `<!-- tables: end -->` of a page; the page's test
+/// compares it with [`sections`].
 pub fn between_marks(page: &str) -> Option<&str> {
     let (_, after) = page.split_once("<!-- tables: begin -->\n\n")?;
     after
@@ -42,7 +43,7 @@ pub fn between_marks(page: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Every column is there with its type, and a page's part is found again.
+    /// Every column appears with its type, and the text between a page's marks is found.
     #[test]
     fn a_table_becomes_a_section() {
         const TABLE: Table = Table {

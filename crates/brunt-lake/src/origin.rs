@@ -1,8 +1,8 @@
-//! What a part of a lake says about itself in its footer, so that a lost catalog can be rebuilt from the parts.
+//! What a lake part records about its origin in its footer, so that a lost catalog can be rebuilt from the parts.
 //! [`crate::spread`] writes it, [`crate::check`] reads it.
 //!
-//! The rule: every part of a batch names all captured parts and lake parts whose rows went into the batch, so any one of them
-//! shows that these must not be counted again.
+//! The rule: every part of a batch names all captured parts and lake parts whose rows went into the batch, so any one
+//! of them shows that these must not be counted again.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ const ORIGIN_KEY: &str = "brunt.origin";
 pub(crate) struct PartOrigin {
     /// How the lake is divided by time.
     pub grain: Grain,
-    /// The traces, each with the captured parts of this table that were taken in up to now.
+    /// The traces, each with the captured parts of this table that were absorbed so far.
     pub taps: Vec<LakeTap>,
-    /// Parts of the lake that it replaces, and those that they had replaced; paths below the lake's folder.
+    /// Lake parts that it replaces, and those that they had replaced; paths relative to the lake's folder.
     pub replaces: BTreeSet<String>,
 }
 
 impl PartOrigin {
-    /// Nothing is known of its rows yet.
+    /// An origin without traces or replaced parts.
     pub fn new(grain: Grain) -> PartOrigin {
         PartOrigin {
             grain,
@@ -38,7 +38,7 @@ impl PartOrigin {
         }
     }
 
-    /// Adds a trace, of which only what concerns `table` is kept.
+    /// Adds a trace, keeping only what concerns `table`.
     pub fn add_tap(&mut self, tap: &LakeTap, table: &str) {
         let mut tap = tap.clone();
         tap.absorbed.retain(|name, _| name == table);
@@ -46,7 +46,7 @@ impl PartOrigin {
         add_tap(&mut self.taps, &tap);
     }
 
-    /// Takes in that of a part which is merged into this one.
+    /// Adds the origin of a part that is merged into this one.
     pub fn add_merged(&mut self, path: &str, merged: PartOrigin) {
         for tap in &merged.taps {
             add_tap(&mut self.taps, tap);
@@ -55,13 +55,13 @@ impl PartOrigin {
         self.replaces.insert(path.to_string());
     }
 
-    /// As an entry of a footer.
+    /// The origin as footer metadata.
     pub fn to_metadata(&self) -> KeyValue {
         let json = serde_json::to_string(self).expect("an origin is plain data");
         KeyValue::new(ORIGIN_KEY.to_string(), json)
     }
 
-    /// That of a part; `None` if an earlier program wrote it.
+    /// The origin of a part; `None` if an earlier program wrote it.
     pub fn of(part: &PartReader) -> Option<PartOrigin> {
         let about = part.file.metadata().file_metadata();
         let pairs = about.key_value_metadata()?;
@@ -70,7 +70,7 @@ impl PartOrigin {
     }
 }
 
-/// Adds what a part knows of a trace to what others know of it.
+/// Merges what a part records about a trace into what other parts recorded.
 pub(crate) fn add_tap(taps: &mut Vec<LakeTap>, more: &LakeTap) {
     let Some(tap) = taps.iter_mut().find(|tap| tap.name == more.name) else {
         taps.push(more.clone());

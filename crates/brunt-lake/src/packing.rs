@@ -1,15 +1,15 @@
-//! Integers in few bits, as Parquet packs them: deltas in blocks, runs, dictionaries' indexes. Called by
+//! Packs integers into few bits, in Parquet's encodings: deltas in blocks, runs, dictionary indexes. Called by
 //! [`crate::encode`] for whole columns. Pure.
 //!
-//! The rule: what a reader gets back is what was put in, for every 64-bit value; sums wrap around.
+//! The rule: a reader gets back exactly the packed values, for every 64-bit value; sums wrap around.
 
 use pulp::Arch;
 
-/// Values of a block of deltas, and of each of its four parts with their own width.
+/// Values per block of deltas; each of its four parts has its own width.
 const BLOCK: usize = 128;
 const PART: usize = 32;
 const PARTS: usize = BLOCK / PART;
-/// Equal values in a row that are worth their own run.
+/// Number of equal consecutive values that is worth a run.
 const RUN_MIN: usize = 16;
 
 /// A number in groups of seven bits, the lowest first (ULEB128).
@@ -25,12 +25,12 @@ fn zigzag(number: i64, out: &mut Vec<u8>) {
     varint((number << 1 ^ number >> 63) as u64, out);
 }
 
-/// Bits that a number needs.
+/// Number of bits that a number needs.
 pub(crate) fn width(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
 
-/// The least and the greatest.
+/// Minimum and maximum.
 pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
     let first = *values.first()?;
     if all_same(values) {
@@ -45,7 +45,7 @@ pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
     }))
 }
 
-/// Whether they are all the same: with a look at the ends first, and then without a branch for each.
+/// Whether all values are equal. Compares the ends first, then all values without a branch for each.
 pub(crate) fn all_same(values: &[i64]) -> bool {
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
         return true;
@@ -56,8 +56,8 @@ pub(crate) fn all_same(values: &[i64]) -> bool {
             .all(|some| some.iter().fold(0, |bits, value| bits | (value ^ first)) == 0)
 }
 
-/// `DELTA_BINARY_PACKED`: the differences of neighbours, less the smallest of each block, in as many bits
-/// as the largest of 32 needs. A nanosecond a value; a column whose values are all the same, nothing.
+/// `DELTA_BINARY_PACKED`: differences between neighbours, minus the block's smallest, in as many bits as the largest of
+/// 32 needs. Costs a nanosecond per value; almost nothing if all values are equal.
 pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     varint(BLOCK as u64, out);
     varint(PARTS as u64, out);
@@ -74,7 +74,7 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     Arch::new().dispatch(|| blocks(values, out));
 }
 
-/// The blocks of differences. Inlined, so that it is compiled for what the processor has.
+/// The blocks of differences. Inlined, so that it is compiled for the processor's features.
 #[inline(always)]
 fn blocks(values: &[i64], out: &mut Vec<u8>) {
     let (befores, _) = values.as_chunks::<BLOCK>();
@@ -92,7 +92,7 @@ fn blocks(values: &[i64], out: &mut Vec<u8>) {
     for (delta, (value, before)) in some.iter_mut().zip(last.iter().zip(before)) {
         *delta = value.wrapping_sub(*before);
     }
-    // The least needs no bits.
+    // The minimum needs no bits.
     beyond.fill(least(some));
     put_block(&deltas, out);
 }
@@ -118,8 +118,8 @@ fn put_block(deltas: &[i64; BLOCK], out: &mut Vec<u8>) {
     }
 }
 
-/// 32 values of `width` bits end to end. Neighbours are joined as long as a word has room for them: that
-/// is done for several of them at once, and what is left to be done in a row is half of it or a quarter.
+/// Packs 32 values of `width` bits. Neighbours are joined while a word has room for them: this vectorizes, and leaves
+/// half or a quarter of the sequential steps.
 #[inline(always)]
 fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
     let pairs = || {
@@ -138,7 +138,7 @@ fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Values of `width` bits, 1 to 64, end to end. All of them fill whole groups of four bytes.
+/// Packs values of `width` bits, 1 to 64. Together they must fill whole groups of four bytes.
 #[inline(always)]
 fn words(values: &[u64], width: usize, out: &mut Vec<u8>) {
     let (mut word, mut filled) = (0u64, 0);
@@ -156,13 +156,13 @@ fn words(values: &[u64], width: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&word.to_le_bytes()[..filled / 8]);
 }
 
-/// Values of `width` bits end to end, the last byte filled up with zeros.
+/// Packs values of `width` bits; the last byte is padded with zeros.
 pub(crate) fn bits(values: impl Iterator<Item = u64>, width: usize, out: &mut Vec<u8>) {
     let (mut word, mut filled) = (0u64, 0);
     for value in values {
         word |= value << filled;
         filled += width;
-        // A width is at most 32: nothing is pushed out above.
+        // A width is at most 32: no bits are shifted out at the top.
         while filled >= 32 {
             out.extend_from_slice(&(word as u32).to_le_bytes());
             word >>= 32;
@@ -172,7 +172,7 @@ pub(crate) fn bits(values: impl Iterator<Item = u64>, width: usize, out: &mut Ve
     out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8)]);
 }
 
-/// `RLE`: runs of equal values, and the others in groups of eight, of `width` bits (at most 32) each.
+/// `RLE`: runs of equal values, and other values in groups of eight, of `width` bits (at most 32) each.
 pub(crate) fn runs<T: Copy + PartialEq>(
     values: &[T],
     width: usize,
@@ -195,7 +195,7 @@ pub(crate) fn runs<T: Copy + PartialEq>(
             .position(|other| *other != value)
             .unwrap_or(values.len() - at);
         if run < RUN_MIN {
-            // A group begins at a multiple of eight after the last run.
+            // Groups begin at multiples of eight after the last run.
             at += 8;
             continue;
         }
@@ -238,7 +238,7 @@ mod tests {
         (0..width).map(|b| bit(bytes, index * width + b) << b).sum()
     }
 
-    /// Reads bit by bit what the format's description says.
+    /// Decodes bit by bit, as the format specifies.
     fn read_deltas(mut bytes: &[u8]) -> Vec<i64> {
         let bytes = &mut bytes;
         assert_eq!((read_varint(bytes), read_varint(bytes)), (128, 4));
@@ -263,7 +263,7 @@ mod tests {
         all
     }
 
-    /// Every width and the ends of the range come back, in blocks that are full and not.
+    /// Every width and the limits of the range decode correctly, in full and partial blocks.
     #[test]
     fn deltas_come_back() {
         let check = |values: &[i64]| {
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// The least and the greatest wherever they stand, and sameness, at each length.
+    /// Minimum, maximum and equality, at every position and length.
     #[test]
     fn extremes_are_found() {
         let mut random = brunt_core::random::Random::new(13);
@@ -320,7 +320,7 @@ mod tests {
         );
     }
 
-    /// Runs and what lies between them come back, for each width.
+    /// Runs and the values between them decode correctly, for each width.
     #[test]
     fn runs_come_back() {
         let mut random = brunt_core::random::Random::new(12);

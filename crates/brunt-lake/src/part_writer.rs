@@ -1,14 +1,14 @@
-//! Writes a part of a lake: large, of many groups of rows, with all that lets an engine pass over what it does not need.
-//! `spread` calls it.
+//! Writes a lake part: a large file of many row groups, with everything that lets an engine skip what it doesn't need.
+//! Called by `spread`.
 //!
-//! - Each group's rows are in the order of a column, which the metadata name (`sorting_columns`).
-//! - Columns have pages of 16,384 rows, with the least and the greatest value of each (column and offset index).
-//! - Columns that are asked for by value have a Bloom filter for each group.
-//! - Before the footer are checksums (`sums`), as in the parts of a capture.
+//! - Each group is sorted by a column, named in the metadata (`sorting_columns`).
+//! - Columns have pages of 16,384 rows, with minimum and maximum for each (column and offset index).
+//! - Columns that are queried by value have a Bloom filter for each group.
+//! - Checksums precede the footer (`sums`), as in captured parts.
 //!
-//! Unlike there (`encode`), pages are the library's: it writes indexes and filters, and nobody waits for it.
+//! Unlike in `encode`, the library writes the pages: it supports indexes and filters, and speed matters less here.
 //!
-//! The rule: the file has its name only when it is complete and on the medium.
+//! The rule: the file gets its name only when it is complete and on the medium.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -37,14 +37,14 @@ use crate::sums;
 use crate::table::{Coding, ColumnKind};
 use crate::twins;
 
-/// Rows of a page: what an engine reads at least of a column of which it needs one value.
+/// Rows per page: the least that an engine reads of a column for one value.
 const PAGE_ROWS: usize = 1 << 14;
-/// A tenth smaller than at level 1, and as fast to read; parts of a lake are written once and read for years.
+/// A tenth smaller than level 1, and as fast to read; lake parts are written once and read for years.
 const ZSTD_LEVEL: i32 = 3;
-/// Share of values that a filter takes for present by mistake.
+/// False positive rate of a filter.
 const BLOOM_FALSE_SHARE: f64 = 0.01;
 
-/// A part under way.
+/// A part being written.
 pub(crate) struct PartWriter {
     open: PathBuf,
     file: File,
@@ -53,16 +53,16 @@ pub(crate) struct PartWriter {
     rows: u64,
 }
 
-/// What became of one.
+/// A finished part.
 pub(crate) struct FinishedPart {
     pub rows: u64,
     pub bytes: u64,
-    /// Of its integer columns: places in the table, least and greatest value.
+    /// For each integer column: index in the table, minimum and maximum.
     pub extremes: Vec<(usize, (i64, i64))>,
 }
 
 impl PartWriter {
-    /// Begins one in the file `open`. `origin`: what it says of its rows, if that is known.
+    /// Starts a part in the file `open`. `origin`: where its rows come from, if known.
     pub fn create(
         open: PathBuf,
         layout: &LakeLayout,
@@ -90,7 +90,7 @@ impl PartWriter {
         })
     }
 
-    /// Adds a group of rows, in their order.
+    /// Writes rows, in their order, as a group.
     pub fn write(&mut self, rows: &Batch) -> Result<(), LakeError> {
         let bytes = rows.bytes() as u64;
         let mut write = || {
@@ -107,7 +107,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes columns that are laid out already as a group.
+    /// Writes encoded columns as a group.
     pub fn write_encoded(
         &mut self,
         columns: Vec<EncodedColumn>,
@@ -125,12 +125,12 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Bytes of the groups that are written.
+    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes_written() as u64
     }
 
-    /// Completes the file, durably; it still has the name under which it was begun.
+    /// Completes the file, durably, under the name it was created with.
     pub fn finish(self) -> Result<FinishedPart, LakeError> {
         let PartWriter {
             open: path,
@@ -163,7 +163,7 @@ impl PartWriter {
     }
 }
 
-/// The library hands on what the disk said as its own error.
+/// The library wraps I/O errors in its own.
 fn unwritten(path: &Path, bytes: u64, error: ParquetError) -> LakeError {
     let source = match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {
@@ -208,7 +208,7 @@ fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), Parq
     .map(drop)
 }
 
-/// The values that are not null.
+/// The non-null values.
 fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, [T]> {
     if cells.nulls == 0 {
         return values.into();
@@ -220,7 +220,7 @@ fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, 
     present.map(|(value, _)| *value).collect::<Vec<_>>().into()
 }
 
-/// Of each integer column over all groups, where a group says it of all its values.
+/// Minimum and maximum of each integer column over all groups, if every group has them.
 pub(crate) fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
     let columns = metadata.file_metadata().schema_descr().num_columns();
     let of = |index: usize| {
@@ -236,7 +236,7 @@ pub(crate) fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
         .collect()
 }
 
-/// Least and greatest value of a column of integers; none if it has no value.
+/// Minimum and maximum of an integer column; `None` if it has no value.
 pub(crate) fn int_extremes(statistics: &Statistics) -> Option<(i64, i64)> {
     match statistics {
         Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
@@ -312,7 +312,7 @@ mod tests {
         ],
     };
 
-    /// Every kind of column comes back, with nulls and without, over several groups; a byte that is another one is found.
+    /// Every kind of column reads back equal, with and without nulls, over several groups; a changed byte is detected.
     #[test]
     fn all_kinds_come_back() {
         let layout = LakeLayout {

@@ -1,11 +1,10 @@
-//! Where in a lake a row belongs: the hour or the day of its time, as folders `date=2026-11-25/hour=16`, which every
-//! engine takes for columns. Pure; [`crate::compact`] asks.
+//! Decides where in a lake a row belongs: the hour or day of its time, as folders `date=2026-11-25/hour=16`, which
+//! every engine treats as columns. Pure; called by [`crate::compact`].
 //!
-//! Rows that have no time but the id of something that has one are placed by [`IdTimeline`]: ids are given in the order of
-//! time, so an hour is a range of them.
+//! Rows without a time, but with the id of something that has one, are placed by [`IdTimeline`]: ids increase with
+//! time, so an hour is a range of ids.
 //!
-//! The rule: a row's place is where to look for it first, never what it means. No reader leaves a row out because of its
-//! place.
+//! The rule: a row's place only says where to look for it first. No reader skips a row because of its place.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,11 @@ use serde::{Deserialize, Serialize};
 const SECONDS_OF_HOUR: i64 = 3600;
 const NANOS_OF_HOUR: i64 = SECONDS_OF_HOUR * 1_000_000_000;
 const HOURS_OF_DAY: i64 = 24;
-/// Ids are numbered by whoever gave them, whose number is above these bits.
+/// Ids are numbered per pipeline, whose number is in the bits above these.
 pub const NUMBER_BITS: u32 = 48;
-/// Numbers of those who give ids: ids are not negative.
+/// Limit for the number of pipelines: ids are not negative.
 pub const PIPELINES_MAX: u32 = 1 << (63 - NUMBER_BITS);
-/// Hours of one giver of ids that are remembered: six weeks. What is older goes with the oldest of them.
+/// Hours remembered per pipeline: six weeks. Older ids are placed in the oldest of them.
 const HOURS_MAX: usize = 1008;
 
 /// How finely a lake is divided by time.
@@ -31,7 +30,7 @@ pub enum Grain {
     Day,
 }
 
-/// What says where the rows of a table belong.
+/// By what the rows of a table are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
     /// A column of times.
@@ -42,11 +41,11 @@ pub enum Placing {
     Minute(&'static str),
     /// A column of ids of another table's rows, whose times are known.
     Id(&'static str),
-    /// Nothing: all rows together, in the table's own folder.
+    /// Not at all: all rows are in the table's own folder.
     Nowhere,
 }
 
-/// The hour since 1970 in which a row belongs; none in tables that are not divided.
+/// The hour since 1970 that a row belongs to; `None` in tables that aren't divided by time.
 pub type Hour = Option<i64>;
 
 /// The hour of a time in nanoseconds since 1970.
@@ -64,13 +63,13 @@ pub fn hour_of_minute(minute: i64) -> i64 {
     minute.div_euclid(60)
 }
 
-/// Whose id this is.
+/// The pipeline that assigned an id.
 pub fn pipeline_of(id: i64) -> u16 {
     (id >> NUMBER_BITS) as u16
 }
 
 impl Grain {
-    /// The first hour of the division that has this one.
+    /// The first hour of the hour or day that contains this one.
     pub fn first(self, hour: i64) -> i64 {
         match self {
             Grain::Hour => hour,
@@ -78,7 +77,7 @@ impl Grain {
         }
     }
 
-    /// The columns that a folder's name stands for, with their values: a date, and perhaps an hour of two digits.
+    /// The columns that a folder's name stands for, with their values: a date, and perhaps a two-digit hour.
     pub fn values(self, hour: i64) -> Vec<(&'static str, String)> {
         let [year, month, day] = date(hour.div_euclid(HOURS_OF_DAY));
         let mut values = vec![("date", format!("{year:04}-{month:02}-{day:02}"))];
@@ -88,7 +87,7 @@ impl Grain {
         values
     }
 
-    /// The hour since 1970 that a folder's values stand for; `None` if they are none.
+    /// The hour since 1970 for a folder's values; `None` if they are invalid.
     pub(crate) fn hour_of_values(day: &str, hour: Option<&str>) -> Hour {
         let mut numbers = day.splitn(3, '-').map(|number| number.parse().ok());
         let mut next = || numbers.next().flatten();
@@ -97,7 +96,7 @@ impl Grain {
         Some(day * HOURS_OF_DAY + hour)
     }
 
-    /// The folder below that of the table.
+    /// The folder's path, relative to the table's folder.
     pub fn folder(self, hour: i64) -> String {
         let values = self.values(hour).into_iter();
         values
@@ -108,7 +107,7 @@ impl Grain {
 }
 
 /// Year, month and day of a day since 1970 in the Gregorian calendar (Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`: years begin in March, so that the leap day is their last).
+/// Algorithms", `civil_from_days`: years begin in March, so that the leap day is the last day).
 pub(crate) fn date(day: i64) -> [i64; 3] {
     const DAYS_OF_ERA: i64 = 146_097; // 400 years
     let day = day + 719_468; // from 0000-03-01
@@ -130,16 +129,16 @@ fn day_of([year, month, day]: [i64; 3]) -> i64 {
     era * DAYS_OF_ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Which ids were given in which hour, by each that gives some.
+/// Which ids each pipeline assigned in which hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdTimeline {
-    /// For each giver, the lowest id of each hour.
+    /// For each pipeline, the lowest id of each hour.
     first_ids: BTreeMap<u16, BTreeMap<i64, i64>>,
 }
 
 impl IdTimeline {
-    /// Takes in that an id was given at this time.
+    /// Records that an id was assigned at this time.
     pub fn note(&mut self, id: i64, time_ns: i64) {
         let hours = self.first_ids.entry(pipeline_of(id)).or_default();
         let first = hours.entry(hour_of(time_ns)).or_insert(id);
@@ -149,8 +148,8 @@ impl IdTimeline {
         }
     }
 
-    /// The hour of an id: the last one that begins with it or a lower one, or else the first that is known of its giver;
-    /// `None` if none is.
+    /// The hour of an id: the last hour that starts with this id or a lower one, or else the pipeline's first known
+    /// hour; `None` if none is known.
     pub fn hour_of(&self, id: i64) -> Hour {
         let hours = self.first_ids.get(&pipeline_of(id))?;
         let begun = hours.iter().rev().find(|(_, first)| **first <= id);
@@ -159,7 +158,7 @@ impl IdTimeline {
             .map(|(hour, _)| *hour)
     }
 
-    /// Forgets givers from whom nothing more will come.
+    /// Forgets pipelines that won't assign more ids.
     pub fn forget(&mut self, pipelines: std::ops::Range<u32>) {
         self.first_ids
             .retain(|pipeline, _| !pipelines.contains(&u32::from(*pipeline)));
@@ -170,7 +169,7 @@ impl IdTimeline {
 mod tests {
     use super::*;
 
-    /// Dates are those of `date -u -d @SECONDS`.
+    /// Dates match those of `date -u -d @SECONDS`.
     #[test]
     fn folders() {
         let check = |second: i64, expected: &str| {
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(Grain::Day.first(49), 48);
     }
 
-    /// An id is in the hour in which its giver had come to it; others' ids do not matter.
+    /// An id is in the hour that its pipeline had reached; other pipelines' ids don't matter.
     #[test]
     fn ids_have_hours() {
         let mut line = IdTimeline::default();

@@ -1,9 +1,9 @@
-//! Reads a table's parts back, in order, a bounded number of rows at a time. `brunt report` and
-//! `brunt analyze` call it.
+//! Reads a table's parts back, in order, a bounded number of
+//! rows at a time. Called by `brunt report` and `brunt analyze`.
 //!
-//! The rule: a column that an older writer did not have is null if the table allows it, and an error
-//! otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a table of
-//! the same name with just those.
+//! The rule: a column missing from a part, because an older writer didn't have it, is null if the table allows that,
+//! and an error otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a table
+//! of the same name with just those.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,24 +23,23 @@ use crate::sums::Sums;
 use crate::table::{ColumnKind, Table};
 use crate::twins::twin_name;
 
-/// Rows of a batch at most.
+/// Maximum rows per batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
-/// What a part's name ends with until it is complete.
+/// Suffix of a part's name until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
 
 /// A complete part of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartFile {
-    /// Of a part as it was captured: whose rows it has, as those who write a table side by side have a series of parts
-    /// each, and its place in the series. `None`: a part of a lake.
+    /// Series and number of a captured part: each writer that shares the table has its own series of parts. `None`: a
+    /// part of a lake.
     pub captured: Option<(u16, u64)>,
     /// The file.
     pub path: PathBuf,
 }
 
 impl PartFile {
-    /// What a part is called: `part-000007.parquet` in the first series, `part-2-000007.parquet` in the
-    /// third.
+    /// The name of a captured part: `part-000007.parquet` in the first series, `part-2-000007.parquet` in the third.
     pub fn name(series: u16, number: u64) -> String {
         match series {
             0 => format!("part-{number:06}.parquet"),
@@ -48,7 +47,7 @@ impl PartFile {
         }
     }
 
-    /// Series and number of a captured part, by its file's name; `None` for other names.
+    /// Series and number of a captured part, from its file name; `None` for other names.
     pub fn parse(path: &Path) -> Option<(u16, u64)> {
         let name = path
             .file_name()?
@@ -62,7 +61,7 @@ impl PartFile {
     }
 }
 
-/// Folders in a folder, but those of the catalog and hidden ones.
+/// Subfolders, except the catalog's and hidden ones.
 pub(crate) fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
@@ -76,8 +75,7 @@ pub(crate) fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     Ok(folders)
 }
 
-/// The parts of a table in `root` as they were captured, those too that are in a lake since, by series and then oldest
-/// first.
+/// The captured parts of a table in `root`, including those a lake has absorbed, by series and then oldest first.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -100,7 +98,7 @@ pub fn captured_parts(root: &Path, table: &str) -> Result<Vec<PartFile>, LakeErr
     Ok(parts)
 }
 
-/// The complete parts of a table in `root` ([`LakeSnapshot::parts`]); none when there is no such table.
+/// The complete parts of a table in `root` ([`LakeSnapshot::parts`]); none if there is no such table.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -108,38 +106,38 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     LakeSnapshot::open(root)?.parts(table)
 }
 
-/// Parts that other programs can read as this one does, and all of them in the same way.
+/// Undamaged parts that other programs can read in the same way.
 #[derive(Debug, Default)]
 pub struct SoundParts {
     /// The files.
     pub files: Vec<PathBuf>,
     /// Whether times have twins ([`crate::twins`]).
     pub has_twins: bool,
-    /// Columns that some of them do not have: an older writer did not know them.
+    /// Columns that some of them lack: an older writer didn't have them.
     pub not_in_all: Vec<&'static str>,
-    /// Columns that none of them has.
+    /// Columns that all of them lack.
     pub in_none: Vec<&'static str>,
 }
 
-/// The sound parts of a table.
+/// The undamaged parts of a table.
 #[derive(Debug, Default)]
 pub struct SoundTable {
-    /// Those of a lake and captured ones, whose times have no twins; none of the two is empty.
+    /// Parts of the lake, and captured parts, whose times have no twins. No group is empty.
     pub groups: Vec<SoundParts>,
-    /// The complaints about damaged parts, which are not among them.
+    /// Errors of damaged parts, which are not in `groups`.
     pub damaged: Vec<LakeError>,
 }
 
-/// The parts of a table whose footers are whole, each with the columns that it must have. Only footers are read.
+/// The parts of a table that have valid footers and all required columns. Reads only footers.
 ///
 /// # Errors
-/// The folder or a part cannot be read, or a part is not one of this table.
+/// The folder or a part cannot be read, or a part belongs to another table.
 pub fn sound_parts(
     snapshot: &LakeSnapshot,
     table: &'static Table,
 ) -> Result<SoundTable, LakeError> {
     let mut sound = SoundTable::default();
-    // For each group, in how many of its files each column is missing.
+    // For each group, the number of files that lack each column.
     let mut missing: Vec<Vec<usize>> = Vec::new();
     for file in snapshot.parts(table)? {
         let part = match PartReader::open(file.path.clone(), table) {
@@ -187,8 +185,8 @@ pub fn sound_parts(
     Ok(sound)
 }
 
-/// Calls `each` with every row of a table, in batches. Returns the complaints about parts that are damaged and were
-/// left out, or were read up to the damage.
+/// Calls `each` with every row of a table, in batches. Returns the errors of damaged parts, which were skipped or read
+/// up to the damage.
 ///
 /// # Errors
 /// As [`TableReader::next_batch`].
@@ -204,9 +202,9 @@ pub fn read_table(
     Ok(reader.damaged)
 }
 
-/// A table on its way from disk.
+/// Reads a table from disk.
 pub struct TableReader {
-    /// Keeps the parts where they are.
+    /// Keeps the parts from being deleted.
     _snapshot: Option<LakeSnapshot>,
     table: &'static Table,
     parts: VecDeque<PathBuf>,
@@ -216,21 +214,21 @@ pub struct TableReader {
     damaged: Vec<LakeError>,
 }
 
-/// A part that is being read.
+/// A part being read.
 pub(crate) struct PartReader {
     path: PathBuf,
     pub file: SerializedFileReader<File>,
-    /// The same file, and its checksums if it has some.
+    /// The same file, and its checksums if it has any.
     bytes: File,
     sums: Option<Sums>,
     group: usize,
-    /// A reader for each column of the table, and the rows of the group that are left.
+    /// A reader for each column of the table, and the number of rows left in the group.
     columns: Vec<Option<ColumnReader>>,
     left: u64,
 }
 
 impl TableReader {
-    /// At the beginning of a table in `root`; a missing table has no rows.
+    /// Opens a table in `root`; a missing table has no rows.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -238,7 +236,7 @@ impl TableReader {
         TableReader::of(&LakeSnapshot::open(root)?, table)
     }
 
-    /// The same in a snapshot, which is kept until the end.
+    /// Opens a table in a snapshot, which is held until the reader is dropped.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -261,21 +259,21 @@ impl TableReader {
         })
     }
 
-    /// The complaints about parts that were left out until now, or were read up to the damage.
+    /// Errors of parts that were skipped so far, or read up to the damage.
     pub fn damaged(&self) -> &[LakeError] {
         &self.damaged
     }
 
-    /// What [`TableReader::next_batch`] gave last.
+    /// The batch that [`TableReader::next_batch`] returned last.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// The next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones. A damaged part ends where the damage
-    /// is found, and is noted.
+    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones. A damaged part ends where the
+    /// damage is found; the error is noted.
     ///
     /// # Errors
-    /// A part cannot be opened, or is not one of this table.
+    /// A part cannot be opened, or belongs to another table.
     pub fn next_batch(&mut self) -> Result<Option<&Batch>, LakeError> {
         loop {
             if self.part.is_none() && self.parts.is_empty() {
@@ -293,7 +291,7 @@ impl TableReader {
         }
     }
 
-    /// Goes on to the next batch, group or part; whether a batch is there now.
+    /// Advances to the next batch, group or part; returns whether there is a batch now.
     fn step(&mut self) -> Result<bool, LakeError> {
         let Some(part) = &mut self.part else {
             let Some(path) = self.parts.pop_front() else {
@@ -365,7 +363,7 @@ impl PartReader {
         })
     }
 
-    /// Goes on to the next group of rows; `false` after the last one.
+    /// Advances to the next row group; `false` after the last one.
     pub fn next_group(&mut self, table: &'static Table) -> Result<bool, LakeError> {
         if self.group == self.file.num_row_groups() {
             return Ok(false);
@@ -379,7 +377,7 @@ impl PartReader {
         let wrong = |error: ParquetError| damaged(&self.path, error);
         let wrong_read = |error: std::io::Error| damaged(&self.path, error);
         let group = self.file.get_row_group(number).map_err(wrong)?;
-        // The library would panic.
+        // The Parquet library panics at negative values.
         let columns = group.metadata().columns();
         let places = columns.iter().flat_map(|column| {
             [
@@ -417,7 +415,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Compares the bytes of all columns with their checksums, where the part has some.
+    /// Verifies the checksums of all columns, if the part has checksums.
     pub fn verify(&self) -> Result<(), LakeError> {
         let groups = self.file.metadata().row_groups();
         let columns = groups.iter().flat_map(|group| group.columns());
@@ -436,7 +434,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// How many rows its groups have.
+    /// Number of rows in all row groups.
     pub fn rows(&self) -> Result<u64, LakeError> {
         let groups = self.file.metadata().row_groups().iter();
         let rows = groups.map(|group| u64::try_from(group.num_rows()).ok());
@@ -444,7 +442,7 @@ impl PartReader {
             .ok_or_else(|| damaged(&self.path, "a negative number of rows"))
     }
 
-    /// All rows of one group, in a batch that they replace.
+    /// Reads all rows of one group into a batch, replacing its contents.
     pub fn read_group(
         &mut self,
         number: usize,
@@ -452,7 +450,7 @@ impl PartReader {
         texts: &mut Vec<ByteArray>,
     ) -> Result<(), LakeError> {
         self.begin_group(number, batch.table())?;
-        // The least unit of reading is what a hostile footer could ask for; then come those it has.
+        // A hostile footer makes this allocate one batch at most; the rest grows with rows that exist.
         let mut more = Batch::new(batch.table());
         batch.clear();
         while self.left > 0 {
@@ -462,7 +460,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// The next rows of the group, at most so many.
+    /// Reads the next rows of the group, at most `rows_max`.
     fn fill(
         &mut self,
         batch: &mut Batch,
@@ -498,7 +496,7 @@ fn malformed(path: &Path, table: &'static Table, what: impl ToString) -> LakeErr
     }
 }
 
-/// Reads `rows` values into empty cells; nulls get a value that means nothing.
+/// Reads `rows` values into empty cells; nulls get an arbitrary value.
 fn fill(
     cells: &mut Cells,
     reader: Option<&mut ColumnReader>,
@@ -559,7 +557,7 @@ fn fill(
     Ok(())
 }
 
-/// Moves values to their rows: `values` has those that are not null, packed to the front.
+/// Moves values to their rows: `values` holds the non-null ones, packed to the front.
 fn spread<T: Clone + Default>(values: &mut Vec<T>, levels: &[i16], rows: usize) {
     if values.len() == rows || levels.len() != rows {
         return;
@@ -615,7 +613,7 @@ mod tests {
         folder
     }
 
-    /// Columns may come and go between versions; a type may not change.
+    /// Columns may be added or removed between versions; a type may not change.
     #[test]
     fn older_files_are_read() {
         let folder = table();
@@ -646,7 +644,8 @@ mod tests {
         );
     }
 
-    /// A damaged file is noted, or not one of this table, or gives the values that were written; it never panics.
+    /// A damaged file is reported, or rejected as another table's,
+    /// or yields the values that were written; it never panics.
     #[test]
     fn damage_is_noted() {
         let folder = table();
@@ -674,7 +673,7 @@ mod tests {
                 }
             }
         }
-        // In words that say nothing of the values: the file's first one, and that there are sums.
+        // Flips in words that don't affect values: the file's magic number, and the marker of the checksums.
         assert!(
             unnoticed <= 16,
             "{unnoticed} of {} were taken for good",
@@ -682,7 +681,7 @@ mod tests {
         );
     }
 
-    /// A part that an older version wrote has no checksums, and is read.
+    /// A part by an older version has no checksums, and is readable.
     #[test]
     fn a_part_without_sums_is_read() {
         let folder = table();
@@ -693,7 +692,7 @@ mod tests {
             .position(|eight| eight == b"BrntSum1")
             .expect("there are sums")
             + 8;
-        // Those of two columns and of the footer, and their number.
+        // Remove the checksums of two columns and the footer, their count, and the marker.
         let without = [&whole[..end - 8 - 4 - 3 * 8], &whole[end..]].concat();
         std::fs::write(&part, without).unwrap();
         let mut rows = 0;
@@ -705,7 +704,7 @@ mod tests {
         assert_eq!(rows, 1000);
     }
 
-    /// One bad part of three costs its own rows only, and is named.
+    /// One bad part of three loses only its own rows, and is named.
     #[test]
     fn others_are_read() {
         let folder = TempDir::new().unwrap();

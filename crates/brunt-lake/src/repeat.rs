@@ -1,14 +1,15 @@
-//! A lake as large as one likes from a small trace: its rows again and again, each time later and with other ids. For
-//! measuring what questions cost as a lake grows; `brunt lake repeat` calls it.
+//! Makes a lake of any size from a small trace by repeating its rows, each time later and with other ids. `brunt lake
+//! repeat` calls it to measure how the cost of queries grows with a lake.
 //!
 //! ```text
-//!   group of the trace ──► columns laid out and packed, once ──────────────► group of each copy
-//!                          times and ids: shifted, laid out, packed ──┘
+//!   group of the trace ──► columns encoded and compressed, once ─────────────► group of each copy
+//!                          times and ids: shifted, encoded, compressed ──┘
 //! ```
 //!
-//! Only the columns that change are packed again for a copy, so it is written nearly as fast as the disk takes it.
+//! Only the columns that change are compressed again for each copy, so it is written nearly at disk speed.
 //!
-//! The rule: copies do not overlap in time, and each lies in one hour, so that their groups are placed as a capture's are.
+//! The rule: copies don't overlap in time, and each lies within one hour, so that their groups are placed as a
+//! capture's are.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -24,24 +25,24 @@ use crate::snapshot::LakeSnapshot;
 use crate::spread::{OpenPart, SpreadTo, begin_part, finish_part};
 use crate::table::ColumnKind;
 
-/// Rows of a group, as in all parts of a lake.
+/// Rows per group, as in all lake parts.
 const GROUP_ROWS: usize = 1 << 17;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// How a trace is repeated.
 #[derive(Clone, Debug)]
 pub struct Repeat {
-    /// How often.
+    /// Number of copies.
     pub copies: u64,
-    /// The second since 1970 at which the trace begins.
+    /// The second since 1970 at which the trace starts.
     pub from_second: i64,
-    /// The second at which the first copy begins, at a multiple of `period_seconds`.
+    /// The second at which the first copy starts, a multiple of `period_seconds`.
     pub to_second: i64,
-    /// From the beginning of a copy to that of the next one: a divisor of an hour, and not less than the trace takes.
+    /// Seconds from one copy's start to the next one's: a divisor of an hour, and at least the trace's length.
     pub period_seconds: i64,
-    /// Columns of ids that each copy has its own of, and how many there are in the trace.
+    /// Columns of ids that are different in each copy.
     pub ids: &'static [&'static str],
-    /// What is added to them from copy to copy.
+    /// Offset added to those ids from copy to copy.
     pub ids_step: i64,
 }
 
@@ -50,16 +51,16 @@ pub struct Repeat {
 pub enum RepeatEnd {
     /// All copies are in the draft.
     Whole,
-    /// It was stopped before: the draft is of no use.
+    /// It was stopped early: discard the draft.
     Stopped,
 }
 
 impl Compaction {
-    /// Adds `repeat.copies` copies of a trace's tables to the draft, with as many threads as there are cores. Tables without
-    /// times or ids of operations (who and what there is) are added once. Ends before the next copy once `stop` is set.
+    /// Adds `repeat.copies` copies of a trace's tables to the draft, with one thread per core. Tables without times or
+    /// ids of operations (dimensions) are added once. When `stop` is set, it ends before the next copy.
     ///
     /// # Errors
-    /// The trace cannot be read, or the lake cannot be written. The draft is of no use then.
+    /// The trace cannot be read, or the lake cannot be written. Discard the draft then.
     pub fn repeat(
         &mut self,
         layouts: &[LakeLayout],
@@ -143,13 +144,14 @@ fn repeat_table(
     Ok(done)
 }
 
-/// A group of rows that is repeated.
+/// A row group to repeat.
 struct Group {
     rows: usize,
     columns: Vec<Repeated>,
 }
 
-/// What copies add to a column: `base` and `step` once more for each copy, in parts of `unit` of which whole ones count.
+/// What is added to a column: `base`, plus `step` for each copy, in whole multiples of `unit`, which is also the
+/// result's unit.
 #[derive(Clone, Copy, Debug)]
 struct Shift {
     base: i64,
@@ -158,9 +160,9 @@ struct Shift {
 }
 
 enum Repeated {
-    /// As it is.
+    /// Unchanged.
     Same(Box<EncodedColumn>),
-    /// Integers that each copy moves.
+    /// Integers that are shifted in each copy.
     Shifted { cells: Cells, by: Shift },
 }
 
@@ -192,7 +194,7 @@ impl Group {
     }
 }
 
-/// The groups of a table, ordered as in a lake.
+/// The groups of a table, sorted as in a lake.
 fn groups(
     layout: &LakeLayout,
     source: &LakeSnapshot,
@@ -247,8 +249,8 @@ fn groups(
 }
 
 impl Repeat {
-    /// What is added to a column, if anything is. A minute is moved by whole minutes, so it may be the one before that in
-    /// which its rows are.
+    /// The shift of a column, if it has one. A minute is shifted by whole minutes, so it may be one less than the
+    /// minute of its rows.
     fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<Shift> {
         let (base, step) = (self.to_second - self.from_second, self.period_seconds);
         match layout.placing {
@@ -320,7 +322,8 @@ mod tests {
         }
     }
 
-    /// Copies are the trace later, under ids of their own, over the hour's end; what has no time is there once.
+    /// Copies are the trace shifted in time, with their own ids,
+    /// across an hour's end; tables without times are copied once.
     #[test]
     fn copies() {
         const FROM: i64 = 1_700_000_001;

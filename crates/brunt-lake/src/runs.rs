@@ -1,10 +1,10 @@
-//! Rows of a table in the order of an id, out of parts in which they are nearly so: what one pipeline numbered, in its
-//! order, whether the parts are as captured or those of a lake. `brunt analyze` reads a trace with it.
+//! Reads rows of a table in the order of an id from parts that are nearly in that order, captured or compacted: one
+//! pipeline's rows, as it numbered them. `brunt analyze` reads traces with it.
 //!
-//! Each group of rows is a *run*. Runs are merged; one is read when the ids before its first have been given out, so only
-//! those that overlap are in memory.
+//! Each row group is a *run*. Runs are merged; a run is read once all rows with ids below its first have been returned,
+//! so only overlapping runs are in memory.
 //!
-//! The rule: equal ids come in the order in which their rows stand.
+//! The rule: rows with equal ids keep their stored order.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::reader::{BATCH_ROWS_MAX, PartReader};
 use crate::snapshot::LakeSnapshot;
 use crate::table::Table;
 
-/// A group of rows, by its least and its greatest id.
+/// A row group, with its minimum and maximum id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     min: i64,
@@ -29,7 +29,7 @@ struct Run {
     group: usize,
 }
 
-/// The groups of all live parts of a table.
+/// The row groups of all live parts of a table.
 pub struct OrderedRuns {
     snapshot: LakeSnapshot,
     table: &'static Table,
@@ -39,10 +39,10 @@ pub struct OrderedRuns {
 }
 
 impl OrderedRuns {
-    /// Those of a table, by a column of ids that is never null. Footers are read.
+    /// Lists the groups of a table, by an id column that is never null. Reads only footers.
     ///
     /// # Errors
-    /// The folder or a part cannot be read, or a part is not one of this table.
+    /// The folder or a part cannot be read, or a part belongs to another table.
     pub fn list(
         snapshot: &LakeSnapshot,
         table: &'static Table,
@@ -66,7 +66,7 @@ impl OrderedRuns {
         })
     }
 
-    /// Parts that are damaged and left out.
+    /// Damaged parts, which were left out.
     pub fn damaged(&self) -> &[LakeError] {
         &self.damaged
     }
@@ -103,7 +103,7 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
         .iter()
         .enumerate()
         .filter_map(|(group, about)| {
-            // A group that does not say is looked at.
+            // A group without statistics may contain any id.
             let extremes = about.column(index).statistics().and_then(int_extremes);
             let (min, max) = extremes.unwrap_or((i64::MIN, i64::MAX));
             (about.num_rows() > 0).then(|| Run {
@@ -116,10 +116,10 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
     Ok(runs.collect())
 }
 
-/// The least and the greatest integer in a column of a table, as far as footers say; none if it has no rows.
+/// Minimum and maximum of an integer column over a table, as far as footers have them; `None` if the table has no rows.
 ///
 /// # Errors
-/// As [`OrderedRuns::list`]; damaged parts are passed over.
+/// As [`OrderedRuns::list`]; damaged parts are skipped.
 pub fn extremes(
     snapshot: &LakeSnapshot,
     table: &'static Table,
@@ -132,13 +132,13 @@ pub fn extremes(
     Ok(said.reduce(|(min, max), (least, most)| (min.min(least), max.max(most))))
 }
 
-/// Rows of one pipeline in the order of their ids.
+/// Reads the rows of one pipeline in the order of their ids.
 pub struct OrderedReader {
     _snapshot: LakeSnapshot,
     id: &'static str,
-    /// The first and the last that are the pipeline's.
+    /// The pipeline's first and last possible id.
     ids: (i64, i64),
-    /// By their least id.
+    /// Ordered by minimum id.
     pending: VecDeque<Run>,
     open: Vec<OpenRun>,
     batch: Batch,
@@ -146,7 +146,7 @@ pub struct OrderedReader {
     damaged: Vec<LakeError>,
 }
 
-/// A run in memory, sorted; rows before `at` were given out, and those from `end` on are another pipeline's.
+/// A run in memory, sorted. Rows before `at` were returned; rows from `end` on belong to another pipeline.
 struct OpenRun {
     rows: Batch,
     at: usize,
@@ -154,17 +154,17 @@ struct OpenRun {
 }
 
 impl OrderedReader {
-    /// Groups that are damaged and were left out until now.
+    /// Damaged groups that were left out so far.
     pub fn damaged(&self) -> &[LakeError] {
         &self.damaged
     }
 
-    /// What [`OrderedReader::next_batch`] gave last.
+    /// The batch that [`OrderedReader::next_batch`] returned last.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// The next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones.
+    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones.
     ///
     /// # Errors
     /// A part cannot be read.
@@ -173,7 +173,7 @@ impl OrderedReader {
         let mut more = Batch::new(self.batch.table());
         while self.batch.rows() < BATCH_ROWS_MAX {
             self.open_due()?;
-            // The run with the lowest id, and how far it goes before another one's turn.
+            // Take the run with the lowest id, up to where another run's id comes first.
             let id_at = |run: &OpenRun| run.rows.ints(self.id)[run.at];
             let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index]))
             else {
@@ -191,7 +191,7 @@ impl OrderedReader {
             let run = &mut self.open[first];
             let ids = &run.rows.ints(self.id)[run.at..run.end];
             let up_to = match bound {
-                // Of equal ids, the run that was opened first has its turn first.
+                // For equal ids, the run that was opened first comes first.
                 Some((id, true)) => ids.partition_point(|own| *own <= id),
                 Some((id, false)) => ids.partition_point(|own| *own < id),
                 None => ids.len(),
@@ -208,7 +208,7 @@ impl OrderedReader {
         Ok((!self.batch.is_empty()).then_some(&self.batch))
     }
 
-    /// Opens the runs that may have the next id.
+    /// Opens the runs that may contain the next id.
     fn open_due(&mut self) -> Result<(), LakeError> {
         loop {
             let lowest = self

@@ -1,8 +1,8 @@
-//! How much room a table takes on disk, and how much its values would take without packing: what `brunt-bench
-//! capture` prints of a trace. Nothing but the parts' footers is read.
+//! Measures how much disk space a table takes, and how much its values would take unpacked, as `brunt-bench capture`
+//! prints for a trace. Reads only the parts' footers.
 //!
-//! The rule: what cannot be known from a footer is not estimated. Texts without packing are counted as they stand in
-//! the pages, the dictionary included.
+//! The rule: what a footer doesn't contain isn't estimated. Unpacked texts are counted as stored in the pages,
+//! including the dictionary.
 
 use std::fs::File;
 use std::ops::AddAssign;
@@ -16,18 +16,18 @@ use crate::error::LakeError;
 use crate::reader::parts;
 use crate::table::Table;
 
-/// The room of a table, or of several together.
+/// The sizes of a table, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableSizes {
-    /// Complete parts.
+    /// Number of complete parts.
     pub parts: u64,
-    /// Their rows.
+    /// Number of their rows.
     pub rows: u64,
-    /// Values without packing: eight bytes for each number and time, one for each boolean, texts as in the pages.
+    /// Unpacked values: eight bytes per number and time, one per boolean, texts as in the pages.
     pub value_bytes: u64,
-    /// Pages before compression: differences and numbers of a dictionary in as few bits as they need.
+    /// Pages before compression: bit-packed deltas and dictionary indexes.
     pub packed_bytes: u64,
-    /// The files, footers included.
+    /// The files, including footers.
     pub file_bytes: u64,
 }
 
@@ -41,10 +41,10 @@ impl AddAssign for TableSizes {
     }
 }
 
-/// What the complete parts of a table in `root` take; nothing when there is no such table.
+/// Sizes of the complete parts of a table in `root`; all zero if there is no such table.
 ///
 /// # Errors
-/// The folder or a part cannot be read, or a part is no Parquet file.
+/// The folder or a part cannot be read, or a part isn't a Parquet file.
 pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> {
     let mut sum = TableSizes::default();
     for part in parts(root, table)? {
@@ -56,7 +56,7 @@ pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> 
         };
         let reader = SerializedFileReader::new(file).map_err(damaged)?;
         let groups = reader.metadata().row_groups();
-        // Twins of times are the same bytes again.
+        // Twins of times refer to the same bytes.
         let is_own = |name: &str| table.columns.iter().any(|column| column.name == name);
         let columns = || {
             let all = groups.iter().flat_map(|group| group.columns());
@@ -88,7 +88,7 @@ fn value_bytes(column: &ColumnChunkMetaData) -> u64 {
     }
 }
 
-/// Of a footer, which may say anything.
+/// A count from a footer, which may contain anything.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -108,8 +108,7 @@ mod tests {
         ],
     };
 
-    /// Numbers count eight bytes where they are, booleans one; packing makes them fewer, and files are what lies on
-    /// the disk.
+    /// Unpacked numbers count eight bytes, booleans one; packed sizes are smaller, and file sizes are those on disk.
     #[test]
     fn values_pages_and_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -140,7 +139,7 @@ mod tests {
         assert!(sizes.packed_bytes * 4 < sizes.value_bytes, "{sizes:?}");
     }
 
-    /// A file that is no part is an error that names it.
+    /// A file that isn't a part gives an error that names it.
     #[test]
     fn damaged_part() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! A lake as a reader sees it: the newest version there is when it looks, held until it is done. Every reader of tables
-//! goes through one.
+//! A consistent view of a lake: the newest version when the reader opens it, held until the reader is done. Every
+//! reader of tables goes through a snapshot.
 //!
-//! What the version has stays on disk as long as the snapshot is held: it shares the lock of the version's file, or that
-//! of the folder where there is no version yet, and whoever compacts deletes nothing that a held version has.
+//! The version's parts stay on disk while the snapshot is held: it shares the lock of the version's file, or of the
+//! folder if there is no version yet, and a compaction deletes nothing that a held version contains.
 //!
-//! The rule: the version is read first, then the folder with the parts that were captured since. In the other order, a part
-//! that is compacted in between would be in neither.
+//! The rule: read the version first, then the folder with the parts captured since. In the other order, a part that is
+//! compacted in between would be in neither.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ use crate::lock::{self, WriterState};
 use crate::reader::{PartFile, captured_parts, folders_in};
 use crate::table::Table;
 
-/// Whether a captured part has rows that a version has not.
+/// Whether a captured part has rows that this version lacks.
 fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> bool {
     let below = part
         .path
@@ -32,17 +32,17 @@ fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> b
         .is_none_or(|captured| catalog.is_besides(table, captured, &below))
 }
 
-/// A version of a lake, or a folder of tables that is none.
+/// A version of a lake, or a folder of tables that isn't a lake.
 #[derive(Clone, Debug)]
 pub struct LakeSnapshot {
     root: PathBuf,
     catalog: Option<Arc<Catalog>>,
-    /// What holds it.
+    /// The lock that keeps the version's parts.
     _lock: Option<Arc<FileLock>>,
 }
 
 impl LakeSnapshot {
-    /// What is there now.
+    /// Opens the newest version.
     ///
     /// # Errors
     /// The folder cannot be read, or a newer program wrote its catalog.
@@ -57,7 +57,7 @@ impl LakeSnapshot {
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(LakeError::io(&path)(error)),
             };
-            // Somebody may have gone on, and deleted this one, before the lock was there.
+            // Another process may have replaced and deleted this version before we had the lock.
             let is_gone = match &lock {
                 Some(lock) => lock.metadata().map_err(LakeError::io(&path))?.nlink() == 0,
                 None => false,
@@ -77,8 +77,8 @@ impl LakeSnapshot {
         }
     }
 
-    /// The same, and refuses a lake that is not whole: its catalog or the newest version of it is missing, or a part that it
-    /// lists is missing or cut. Rows would be read twice, or not at all.
+    /// Like [`LakeSnapshot::open`], but refuses a lake that is not intact: its catalog or newest version is missing, or
+    /// a listed part is missing or truncated. Rows would be read twice, or not at all.
     ///
     /// # Errors
     /// As [`LakeSnapshot::open`]; also [`LakeError::NoCatalog`] and [`LakeError::PartLost`].
@@ -87,7 +87,7 @@ impl LakeSnapshot {
             let snapshot = LakeSnapshot::open(root)?;
             let version = snapshot.catalog().map_or(0, |catalog| catalog.version);
             match guard::refuse_lost_version(root, version) {
-                // It was committed after the snapshot was taken.
+                // The version was committed after the snapshot was taken.
                 Err(LakeError::NoCatalog { .. })
                     if versions(root)?.last().is_some_and(|last| *last > version) => {}
                 whole => {
@@ -106,12 +106,12 @@ impl LakeSnapshot {
         &self.root
     }
 
-    /// What the version says; none if the folder is no lake.
+    /// The version's catalog; `None` if the folder is not a lake.
     pub fn catalog(&self) -> Option<&Catalog> {
         self.catalog.as_deref()
     }
 
-    /// The live parts of a table: compacted ones by place, then those of the capture by pipeline and number.
+    /// The live parts of a table: compacted ones by place, then captured ones by pipeline and number.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -132,7 +132,7 @@ impl LakeSnapshot {
         Ok(compacted.chain(since).collect())
     }
 
-    /// Captured parts of all tables that are complete, will not change any more, and have rows that the version has not.
+    /// Captured parts of all tables that are complete and final, and have rows that the version lacks.
     ///
     /// # Errors
     /// The folder cannot be read.

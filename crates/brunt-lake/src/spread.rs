@@ -1,7 +1,7 @@
-//! Spreads rows over the parts of a lake: each goes to the part of its hour or day, and parts end when they are large
-//! enough. Used by [`crate::compact`], for the parts of a capture and for small parts of the lake alike.
+//! Distributes rows over the parts of a lake: each row goes to the part of its hour or day, and a part is closed when
+//! it is large enough. Used by [`crate::compact`], for captured parts and for small lake parts.
 //!
-//! The rule: memory is bounded by the parts that are open at once; the one that has waited longest is closed for another.
+//! The rule: the number of open parts bounds the memory; to open another, the least recently used one is closed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,44 +15,45 @@ use crate::part_writer::PartWriter;
 use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_minute, hour_of_second};
 use crate::reader::OPEN_SUFFIX;
 
-/// Rows of a group: what an engine decides about at a time, and what is sorted in memory.
+/// Rows per group: what an engine reads or skips at a time, and what is sorted in memory.
 const GROUP_ROWS: usize = 1 << 17;
 /// A group ends where the next pipeline's rows begin, unless it would be smaller than this: then its ids are close
-/// together, and engines leave it out when they look for others.
+/// together, and engines can skip it when they look for others.
 const GROUP_ROWS_MIN: usize = GROUP_ROWS / 8;
-/// Parts that are open at once, each with a group in memory.
+/// Maximum number of open parts, each with a group in memory.
 const OPEN_MAX: usize = 6;
 
-/// Where parts go and when they end.
+/// Where parts go, and what they record.
 #[derive(Clone, Debug)]
 pub(crate) struct SpreadTo {
     pub root: PathBuf,
     pub grain: Grain,
-    /// The version that will have them.
+    /// The version that the parts belong to.
     pub version: u64,
     pub part_bytes: u64,
-    /// What the parts say of their rows; `None`: an earlier program wrote some of what went into them.
+    /// What the parts record about the origin of their rows; `None`
+    /// if an earlier program wrote some of the source parts.
     pub origin: Option<PartOrigin>,
 }
 
-/// Parts of one table under way.
+/// The open parts of a table.
 pub(crate) struct Spread<'a> {
     to: SpreadTo,
     layout: &'a LakeLayout,
-    /// By place.
+    /// Open parts by place.
     open: BTreeMap<Hour, OpenPart>,
-    /// Counts the parts of the version in this table, and turns.
+    /// Number of the version's next part.
     number: &'a mut u64,
     turn: u64,
     done: Vec<LakePart>,
 }
 
 pub(crate) struct OpenPart {
-    /// Below the lake's folder.
+    /// Relative to the lake's folder.
     path: String,
     pub writer: PartWriter,
     rows: Batch,
-    /// Whose rows came last.
+    /// The pipeline of the last rows.
     pipeline: u16,
     turn: u64,
 }
@@ -96,7 +97,7 @@ impl<'a> Spread<'a> {
         Ok(())
     }
 
-    /// Adds rows that are in a place already.
+    /// Adds rows whose place is known.
     pub fn push_to(&mut self, hour: Hour, rows: &Batch, pipeline: u16) -> Result<(), LakeError> {
         self.turn += 1;
         if !self.open.contains_key(&hour) {
@@ -120,7 +121,7 @@ impl<'a> Spread<'a> {
         Ok(())
     }
 
-    /// Ends all parts: what they are, complete and durable under names that are not theirs yet.
+    /// Closes all parts, and returns them: complete and durable, under temporary names.
     pub fn finish(mut self) -> Result<Vec<LakePart>, LakeError> {
         while let Some(hour) = self.open.keys().next().copied() {
             self.close(hour)?;
@@ -128,7 +129,7 @@ impl<'a> Spread<'a> {
         Ok(self.done)
     }
 
-    /// Where each row belongs. One without a time goes where the row before it went.
+    /// Where each row belongs. A row without a time goes where the previous row went.
     fn hours(&self, rows: &Batch, timeline: &IdTimeline) -> Vec<Hour> {
         let grain = self.to.grain;
         let mut last = Some(0);
@@ -186,7 +187,7 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// A new part of a table, the `number`th of its version.
+/// Starts a new part of a table, the `number`th of its version.
 pub(crate) fn begin_part(
     to: &SpreadTo,
     layout: &LakeLayout,
@@ -219,7 +220,7 @@ pub(crate) fn begin_part(
     })
 }
 
-/// Ends a part whose rows are all written.
+/// Finishes a part whose rows are all written.
 pub(crate) fn finish_part(
     layout: &LakeLayout,
     hour: Hour,
@@ -246,7 +247,7 @@ pub(crate) fn finish_part(
 }
 
 impl OpenPart {
-    /// The rows so far as a group.
+    /// Writes the rows so far as a group.
     fn write(&mut self, order: Option<&str>) -> Result<(), LakeError> {
         if self.rows.is_empty() {
             return Ok(());

@@ -1,13 +1,13 @@
-//! Checksums of a part, so that one whose bytes have changed is damaged, and never has other values: Parquet's pages have
-//! room for sums, which the library does not write, and its headers and footer have none.
+//! Checksums of a part, so that changed bytes are reported as damage instead of read as other values. Parquet's pages
+//! have room for checksums, which the library doesn't write, and its headers and footer have none.
 //!
-//! They stand before the footer, after the last column and its indexes, where no reader looks for anything:
+//! The checksums are before the footer, after the last column and its indexes, where no reader looks for anything:
 //!
 //! ```text
 //! PAR1 | columns, group by group | sum of each column, sum of the footer, number of columns, MAGIC | footer, its length, PAR1
 //! ```
 //!
-//! The rule: a part without them, which an older version wrote, is read all the same.
+//! The rule: a part without checksums, from an older version, is readable.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -17,27 +17,27 @@ use std::os::unix::fs::FileExt;
 
 use twox_hash::XxHash3_64;
 
-/// Says that there are sums.
+/// Marks that there are checksums.
 const MAGIC: &[u8; 8] = b"BrntSum1";
-/// A footer's length, and the file's last word.
+/// The footer's length, and the closing magic.
 pub(crate) const TAIL_BYTES: usize = 8;
-/// A footer of more columns, those of all row groups together, than any part has is none.
+/// Limit for the number of columns in all row groups together; a file that claims more has no checksums.
 const COLUMNS_MAX: usize = 1 << 20;
-/// Read at a time to be summed.
+/// Bytes read at a time to compute a checksum.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The sum of a column's bytes.
+/// The checksum of a column's bytes.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Where the footer of a file with these last bytes begins.
+/// Where the footer starts in a file that ends with these bytes.
 pub(crate) fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
     let [a, b, c, d, ..] = tail;
     file_bytes.checked_sub(TAIL_BYTES as u64 + u64::from(u32::from_le_bytes([a, b, c, d])))
 }
 
-/// Puts sums into a file that is complete without them; `columns` has those of its column chunks.
+/// Inserts checksums into a complete file; `columns` has the checksums of its column chunks.
 pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     let tail = file
         .last_chunk()
@@ -47,7 +47,7 @@ pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     file.splice(footer..footer, gap);
 }
 
-/// The same in a file on disk, whose columns are summed here: `columns` says where they are.
+/// Like [`insert`] for a file on disk, and computes the checksums; `columns` has the columns' byte ranges.
 pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()> {
     let sums: Vec<u64> = columns
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()>
     file.write_all_at(&end, start)
 }
 
-/// What stands before a footer.
+/// The bytes to insert before a footer.
 fn gap(columns: &[u64], footer: &[u8]) -> Vec<u8> {
     let mut gap = Vec::with_capacity(columns.len() * 8 + 20);
     for sum in columns.iter().chain([&sum(footer)]) {
@@ -75,17 +75,17 @@ fn gap(columns: &[u64], footer: &[u8]) -> Vec<u8> {
     gap
 }
 
-/// The sums of a file.
+/// The checksums of a file's columns.
 #[derive(Debug)]
 pub(crate) struct Sums(Vec<u64>);
 
-/// That a file's bytes are not those that were written.
+/// A file's bytes have changed since they were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its {0} is not what was written (checksum)")]
 pub(crate) struct Changed(&'static str);
 
 impl Sums {
-    /// The sums that a file has, after its footer was held against its own; `None` if it has none.
+    /// Reads a file's checksums and verifies its footer; `None` if it has no checksums.
     pub fn read(file: &File) -> io::Result<Option<Result<Sums, Changed>>> {
         let len = file.metadata()?.len();
         let read = |at: u64, bytes: usize| -> io::Result<Option<Vec<u8>>> {
@@ -138,7 +138,7 @@ impl Sums {
         }))
     }
 
-    /// Holds a column's bytes against its sum.
+    /// Verifies a column's bytes against its checksum.
     pub fn check(
         &self,
         column: usize,
@@ -150,7 +150,7 @@ impl Sums {
     }
 }
 
-/// The sum of a whole file.
+/// The checksum of a whole file.
 pub(crate) fn sum_file(file: &File) -> io::Result<u64> {
     sum_of(file, 0..file.metadata()?.len())
 }

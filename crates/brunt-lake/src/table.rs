@@ -1,9 +1,9 @@
-//! What a table is: its columns, their types, and a line of documentation for each. Writers, readers
-//! and the pages under `docs/` all follow these descriptions.
+//! Describes a table: its columns, their types, and a line of documentation for each. Writers,
+//! readers and the pages under `docs/` all follow these descriptions.
 //!
-//! The rules: a unit is the last word of a column's name (`start_ns`, `len_bytes`). Integers are
-//! Int64, counts too, since unsigned types make some engines answer a division with a decimal;
-//! [`Row::count`](crate::Row::count) keeps what does not fit at the largest Int64.
+//! The rules: a column's name ends with its unit (`start_ns`, `len_bytes`). Integers are Int64,
+//! including counts, because with unsigned types some engines return decimals for divisions;
+//! [`Row::count`](crate::Row::count) saturates at the largest Int64.
 
 /// A table's description, usually a `const`.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Table {
     pub name: &'static str,
     /// What a row is, in a sentence or two (Markdown).
     pub doc: &'static str,
-    /// In the order of the file.
+    /// The columns, in file order.
     pub columns: &'static [Column],
 }
 
@@ -21,22 +21,22 @@ pub struct Table {
 pub struct Column {
     /// Its name, unit last.
     pub name: &'static str,
-    /// What it says, in one line (Markdown).
+    /// What it means, in one line (Markdown).
     pub doc: &'static str,
     /// Its type.
     pub kind: ColumnKind,
-    /// Whether a row may have no value here; then the doc says when.
+    /// Whether a row may be null here; then the doc says when.
     pub nullable: bool,
-    /// How its values are laid out before compression.
+    /// How its values are encoded before compression.
     pub coding: Coding,
 }
 
-/// The types there are.
+/// The column types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Int64.
     Int,
-    /// A time on the calendar: Int64 nanoseconds since 1970, UTC (Parquet's TIMESTAMP).
+    /// A calendar time: Int64 nanoseconds since 1970, UTC (Parquet's TIMESTAMP).
     Time,
     /// Double.
     Float,
@@ -44,19 +44,19 @@ pub enum ColumnKind {
     Bool,
     /// UTF-8 text.
     Text,
-    /// Bytes without a meaning of their own, such as a sketch that engines merge.
+    /// Opaque bytes, such as a sketch that engines merge.
     Bytes,
 }
 
-/// The layout of a column's values, before zstd.
+/// How a column's values are encoded, before zstd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As they are: for floats, and integers without any order, such as random offsets.
+    /// Unencoded: for floats, and for unordered integers, such as random offsets.
     Plain,
-    /// Differences in as few bits as they need: for times, indexes, counts and lengths. Of texts,
-    /// only their lengths.
+    /// Bit-packed differences: for times, indexes, counts
+    /// and lengths. For texts, only their lengths.
     Delta,
-    /// Each distinct value once: for names and codes, of which there are few.
+    /// Each distinct value once: for names and codes with few distinct values.
     Dictionary,
 }
 
@@ -76,12 +76,12 @@ impl Column {
         }
     }
 
-    /// An integer column, delta-coded unless said otherwise.
+    /// An integer column, delta-coded by default.
     pub const fn int(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, ColumnKind::Int, Coding::Delta, doc)
     }
 
-    /// A column of times on the calendar, given as nanoseconds since 1970. Its name has no unit: engines know it.
+    /// A column of calendar times, in nanoseconds since 1970. The type, not the name, has the unit.
     pub const fn time(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, ColumnKind::Time, Coding::Delta, doc)
     }
@@ -91,12 +91,12 @@ impl Column {
         Column::new(name, ColumnKind::Float, Coding::Plain, doc)
     }
 
-    /// A column of truth values.
+    /// A column of booleans.
     pub const fn bool(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, ColumnKind::Bool, Coding::Plain, doc)
     }
 
-    /// A text column, dictionary-coded unless said otherwise.
+    /// A text column, dictionary-coded by default.
     pub const fn text(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, ColumnKind::Text, Coding::Dictionary, doc)
     }
@@ -106,23 +106,23 @@ impl Column {
         Column::new(name, ColumnKind::Bytes, Coding::Plain, doc)
     }
 
-    /// The same, but a row may have no value.
+    /// The same column, but nullable.
     pub const fn nullable(mut self) -> Column {
         self.nullable = true;
         self
     }
 
-    /// The same in another layout.
+    /// The same column with another encoding.
     pub const fn coded(mut self, coding: Coding) -> Column {
         self.coding = coding;
         self
     }
 }
 
-/// Several lists of columns as one of `N`, for tables that share groups of columns.
+/// Concatenates lists of columns into one of `N`, for tables that share groups of columns.
 ///
 /// # Panics
-/// They are not `N` together; the compiler says so.
+/// Together they aren't `N`; in a constant, this is a compile error.
 pub const fn columns<const N: usize>(groups: &[&[Column]]) -> [Column; N] {
     let mut all = [Column::bool("", ""); N];
     let (mut group, mut filled) = (0, 0);
@@ -139,7 +139,7 @@ pub const fn columns<const N: usize>(groups: &[&[Column]]) -> [Column; N] {
 }
 
 impl ColumnKind {
-    /// As SQL engines call it.
+    /// The type's name in SQL.
     pub fn sql(self) -> &'static str {
         match self {
             ColumnKind::Int => "BIGINT",
@@ -153,10 +153,10 @@ impl ColumnKind {
 }
 
 impl Table {
-    /// The place of a column.
+    /// The index of a column.
     ///
     /// # Panics
-    /// There is none of that name: our own mistake.
+    /// There is no column of that name, a bug in this program.
     pub fn index_of(&self, column: &str) -> usize {
         let place = self
             .columns
@@ -165,7 +165,7 @@ impl Table {
         place.unwrap_or_else(|| panic!("table {} has no column {column}", self.name))
     }
 
-    /// What is wrong with the description; for the test that walks a crate's tables.
+    /// Mistakes in the description; for the test that walks a crate's tables.
     pub fn mistakes(&self) -> Vec<String> {
         let plain = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -217,7 +217,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// Each mistake in a description is told, and a good one has none.
+    /// Each mistake in a description is reported, and a good one has none.
     #[test]
     fn mistakes_are_told() {
         const GOOD: Table = Table {

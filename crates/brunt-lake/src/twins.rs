@@ -1,5 +1,5 @@
-//! Times as plain integers, too: a footer in which each column of times has a twin, `NAME_ns`, whose bytes are the same
-//! bytes of the file. [`crate::part_writer`] writes it for parts of a lake.
+//! Makes times readable as plain integers, too: in the footer, each time column has a twin, `NAME_ns`, that refers to
+//! the same bytes of the file. [`crate::part_writer`] adds them to lake parts.
 //!
 //! ```text
 //!   columns  | request_first: INT64 …             the bytes, once
@@ -7,10 +7,10 @@
 //!            | request_first_ns  INT64                  at 4711, 1802 bytes
 //! ```
 //!
-//! No table format has a type for nanoseconds that DuckDB, Spark and Sail all read (docs/table-formats.md), but all of them
-//! read an integer. It costs some 100 bytes of the footer for each column and group of rows.
+//! No table format has a nanosecond type that DuckDB, Spark and Sail all read (docs/table-formats.md), but all of them
+//! read an integer. A twin costs some 100 bytes of footer per column and row group.
 //!
-//! The rule: twins stand behind a table's own columns, so that the place of a column is the same with them and without.
+//! The rule: twins come after a table's own columns, so that a column has the same index with and without them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,12 +26,12 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 use crate::sums::{TAIL_BYTES, footer_start};
 use crate::table::{Column, ColumnKind};
 
-/// What a column of times is called as an integer.
+/// The name of a time column's twin.
 pub fn twin_name(column: &str) -> String {
     format!("{column}_ns")
 }
 
-/// Name and place of what engines of every kind can read of a column: of times, the twin.
+/// The name of the column that every engine can read: for times, the twin.
 pub(crate) fn plain_name(column: &Column) -> String {
     if column.kind == ColumnKind::Time {
         twin_name(column.name)
@@ -40,8 +40,8 @@ pub(crate) fn plain_name(column: &Column) -> String {
     }
 }
 
-/// What a footer says in which times have twins; `None` if there are no times. Page indexes and Bloom filters stay where they
-/// are in the file.
+/// The footer with twins for times; `None` if there are no times.
+/// Page indexes and Bloom filters stay in place in the file.
 fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, ParquetError> {
     let about = metadata.file_metadata();
     let mut fields = about.schema().get_fields().to_vec();
@@ -94,7 +94,7 @@ fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, Par
     Ok(Some(ParquetMetaData::new(about, groups)))
 }
 
-/// Gives the times of a complete file twins: what it was closed with becomes what its footer says in the end.
+/// Adds twins to a complete file: takes the metadata it was closed with, and returns the final metadata.
 pub(crate) fn add_to(
     file: &File,
     metadata: ParquetMetaData,
@@ -177,7 +177,7 @@ mod tests {
         (values, levels)
     }
 
-    /// A twin has the values, nulls and extremes of its column, and takes room in the footer only.
+    /// A twin has its column's values, nulls and extremes, and takes space only in the footer.
     #[test]
     fn twins_are_the_same_bytes() {
         let mut batch = Batch::new(&TABLE);
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Nothing is written twice where there are no times.
+    /// A table without times gets no twins.
     #[test]
     fn no_times() {
         const PLAIN: Table = Table {

@@ -1,11 +1,11 @@
-//! Rows from a thread that has no time to sort values into columns, on their way to a [`Batch`]: every value
-//! is a word, stored once. Another thread appends them ([`Batch::append_words`]).
+//! Collects rows from a thread that has no time to sort values into columns: every value is a word, stored once.
+//! Another thread appends them to a [`Batch`] ([`Batch::append_words`]).
 //!
-//! Words lie in tiles of 128 rows, a tile's columns one after the other: small enough to stay in the nearest
-//! cache while it is filled row by row, and column by column it is copied as it lies.
+//! Words are stored in tiles of 128 rows, one column after another: a tile is small enough to stay in the L1 cache
+//! while it is filled row by row, and its columns are then copied as they are.
 //!
-//! The rule: a row has a word for each column of its table, and one whose bit `n` says that column `n` has
-//! no value.
+//! The rule: a row has one word for each column of its table,
+//! and a last word whose bit `n` is set if column `n` is null.
 //!
 //! [`Batch`]: crate::Batch
 //! [`Batch::append_words`]: crate::Batch::append_words
@@ -15,10 +15,9 @@ use std::ops::Range;
 use crate::cells::make_room;
 use crate::table::Table;
 
-/// Rows of a tile.
+/// Rows per tile.
 pub(crate) const TILE_ROWS: usize = 128;
-/// Words from one column of a tile to the next. A power of two would put the same row of all columns into
-/// the same few sets of the cache.
+/// Words per column of a tile. With a power of two, the same row of all columns would map to the same few cache sets.
 const COLUMN_WORDS: usize = TILE_ROWS + 8;
 
 /// Words of one column in a tile.
@@ -27,16 +26,17 @@ pub(crate) type TileColumn = [i64; COLUMN_WORDS];
 /// Rows of one table as words.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
-    /// What is beyond the rows is zero or old.
+    /// Contents beyond `rows` are zero or stale.
     tiles: Vec<TileColumn>,
     rows: usize,
-    /// The texts that words stand for, end to end, in UTF-8.
+    /// The texts that words refer to, concatenated, in UTF-8.
     texts: Vec<u8>,
 }
 
 impl Words {
-    /// Begins a row of a table, always the same one; give it a word for each column, then [`WordRow::end`].
-    // Inlined without exception: then the columns' places are known, and a row is so many stores.
+    /// Starts a row of a table, which must be the same in all calls:
+    /// append a word for each column, then call [`WordRow::end`].
+    // Always inlined: then the columns' places are constants, and a row is just one store per column.
     #[inline(always)]
     pub fn line(&mut self, table: &'static Table) -> WordRow<'_> {
         let (tile, row) = self.next_place(table);
@@ -49,8 +49,8 @@ impl Words {
         }
     }
 
-    /// Begins several rows at once, up to `count` of them: as many as the tile has room for. Give them their columns one
-    /// after the other, then [`WordRows::end`]. For rows that come in runs and differ in few columns.
+    /// Starts several rows at once, up to `count`, as many as fit into the tile. Append their columns one after
+    /// another, then call [`WordRows::end`]. For runs of rows that differ in few columns.
     #[inline]
     pub fn lines(&mut self, table: &'static Table, count: usize) -> WordRows<'_> {
         let (tile, row) = self.next_place(table);
@@ -65,7 +65,7 @@ impl Words {
         }
     }
 
-    /// The columns of the tile where the next row goes, and its row there.
+    /// The columns of the tile that the next row goes to, and the row's index there.
     #[inline(always)]
     fn next_place(&mut self, table: &'static Table) -> (Range<usize>, usize) {
         let columns = table.columns.len() + 1;
@@ -84,13 +84,13 @@ impl Words {
         self.tiles.resize(end, [0; COLUMN_WORDS]);
     }
 
-    /// The word that stands for a text: where it begins, and its length.
+    /// Stores a text and returns its word: start and length.
     #[inline]
     pub fn text(&mut self, text: &str) -> i64 {
         self.ascii(text.as_bytes())
     }
 
-    /// The same of bytes that are known to be ASCII; it is looked at again when the rows are appended.
+    /// Stores bytes that are known to be ASCII; this is checked when the rows are appended.
     #[inline]
     pub fn ascii(&mut self, text: &[u8]) -> i64 {
         let word = (self.texts.len() as i64) << 32 | text.len() as i64;
@@ -98,31 +98,31 @@ impl Words {
         word
     }
 
-    /// All texts: [`text_at`] finds one by its word.
+    /// All texts; [`text_at`] finds one by its word.
     ///
     /// # Panics
-    /// What was given as ASCII was something else: our own mistake.
+    /// Bytes passed as ASCII were not UTF-8, a bug in this program.
     pub fn texts(&self) -> &str {
         std::str::from_utf8(&self.texts).expect("texts are UTF-8")
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// What they take in memory, in a table of so many columns.
+    /// Memory that the rows take in a table with this many columns, in bytes.
     pub fn bytes(&self, columns: usize) -> usize {
         self.rows * (columns + 1) * size_of::<i64>() + self.texts.len()
     }
 
-    /// Forgets the rows and keeps the memory.
+    /// Removes all rows, keeping the memory.
     pub fn clear(&mut self) {
         self.rows = 0;
         self.texts.clear();
     }
 
-    /// Some columns, by their places in the table, row by row; `None` is no value.
+    /// Values of some columns, given by index, row by row; `None` is null.
     pub fn columns<const N: usize>(
         &self,
         table: &'static Table,
@@ -137,7 +137,7 @@ impl Words {
         })
     }
 
-    /// The columns of each tile, the last of which says what is null, and how many rows are in it.
+    /// The columns of each tile, the last of which has the null bits, and its number of rows.
     pub(crate) fn tiles(&self, columns: usize) -> impl Iterator<Item = (&[TileColumn], usize)> {
         let tiles = self.tiles.chunks(columns + 1).enumerate();
         tiles.map_while(|(index, tile)| {
@@ -150,14 +150,14 @@ impl Words {
     }
 }
 
-/// The text that a word stands for, out of [`Words::texts`].
+/// The text of a word, from [`Words::texts`].
 #[inline]
 pub fn text_at(texts: &str, word: i64) -> &str {
     let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
     &texts[start..start + len]
 }
 
-/// A row under way.
+/// A row being appended.
 #[must_use = "a row counts from its end() on"]
 pub struct WordRow<'a> {
     columns: &'a mut [TileColumn],
@@ -167,7 +167,7 @@ pub struct WordRow<'a> {
     at: usize,
 }
 
-// Inlined as `Words::line` is.
+// Always inlined, like `Words::line`.
 impl WordRow<'_> {
     /// The next column's word.
     #[inline(always)]
@@ -177,35 +177,35 @@ impl WordRow<'_> {
         self
     }
 
-    /// The same, or no value.
+    /// The next column's word, or null.
     #[inline(always)]
     pub fn int_or_null(mut self, value: Option<i64>) -> Self {
         self.nulls |= i64::from(value.is_none()) << self.at;
         self.int(value.unwrap_or(0))
     }
 
-    /// No value.
+    /// A null.
     #[inline(always)]
     pub fn null(self) -> Self {
         self.int_or_null(None)
     }
 
-    /// A truth value.
+    /// A boolean.
     #[inline(always)]
     pub fn bool(self, value: bool) -> Self {
         self.int(value.into())
     }
 
-    /// The same, or no value.
+    /// A boolean, or null.
     #[inline(always)]
     pub fn bool_or_null(self, value: Option<bool>) -> Self {
         self.int_or_null(value.map(i64::from))
     }
 
-    /// The row is complete.
+    /// Completes the row.
     ///
     /// # Panics
-    /// A column is missing, or there is one too many: our own mistake.
+    /// A column is missing or extra, a bug in this program.
     #[inline(always)]
     pub fn end(self) {
         assert_eq!(self.at, self.columns.len() - 1);
@@ -214,7 +214,7 @@ impl WordRow<'_> {
     }
 }
 
-/// Rows under way, column by column.
+/// Rows being appended, column by column.
 #[must_use = "rows count from their end() on"]
 pub struct WordRows<'a> {
     columns: &'a mut [TileColumn],
@@ -226,13 +226,13 @@ pub struct WordRows<'a> {
 }
 
 impl WordRows<'_> {
-    /// How many rows there are.
+    /// Number of rows.
     #[inline]
     pub fn count(&self) -> usize {
         self.len
     }
 
-    /// The next column's words: the first of these, one for each row.
+    /// The next column's words: takes one for each row from the start of `values`.
     #[inline]
     pub fn ints(mut self, values: impl IntoIterator<Item = i64>) -> Self {
         let words = self.columns[self.at][self.row..][..self.len].iter_mut();
@@ -249,17 +249,17 @@ impl WordRows<'_> {
         self
     }
 
-    /// The same word in each row, or no value in any.
+    /// The same word in each row, or null in all.
     #[inline]
     pub fn same_or_null(mut self, value: Option<i64>) -> Self {
         self.nulls |= i64::from(value.is_none()) << self.at;
         self.same(value.unwrap_or(0))
     }
 
-    /// The rows are complete.
+    /// Completes the rows.
     ///
     /// # Panics
-    /// A column is missing, or there is one too many: our own mistake.
+    /// A column is missing or extra, a bug in this program.
     #[inline]
     pub fn end(self) {
         assert_eq!(self.at, self.columns.len() - 1);

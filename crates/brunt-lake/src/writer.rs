@@ -1,12 +1,11 @@
-//! Writes a table's parts. Called by the one thread that owns the table, with the time of its clock.
+//! Writes a table's parts. Called by the single thread that owns the table, with that thread's clock.
 //!
-//! A part is closed when it has enough rows or bytes, or is old enough. Before that, its rows so far are written as a
-//! complete part of the same name whenever they have waited for `age_max`, so that a slow table has
-//! few files and yet loses little to a crash. Every part appears under its name by a rename.
+//! A part is closed when it has enough rows or bytes, or is old enough. Until then, its rows are saved as a complete
+//! part under the same name whenever they have waited for `age_max`, so that a slow table has few files but loses
+//! little in a crash. Every part gets its name by a rename.
 //!
-//! The rule: rows stay in memory until the file that has them is complete. When the disk is full they
-//! are still there; the caller makes room and commits again, or gives them up and says so
-//! ([`TableWriter::give_up_rows`]).
+//! The rule: rows stay in memory until a file with them is complete. If the disk is full, the rows are kept; the caller
+//! frees space and commits again, or drops them and has the loss counted ([`TableWriter::give_up_rows`]).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,35 +24,33 @@ use crate::reader::{OPEN_SUFFIX, PartFile, captured_parts};
 use crate::snapshot::LakeSnapshot;
 use crate::table::Table;
 
-/// When parts are closed, and how much of them is kept.
+/// When parts are closed, and how much is kept.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Rows of a part; also what a crash loses at most.
+    /// Rows per part; also the most that a crash loses.
     pub rows_max: usize,
     /// Closes a part early when its values take this much memory.
     pub bytes_max: usize,
-    /// Rows wait no longer than this for a file.
+    /// Longest time that rows wait to be saved.
     pub age_max: Duration,
-    /// In a small part they wait only this long. The wait grows with the rows and bytes of the part up to `age_max`
-    /// for a full one, because each save writes all of them again.
+    /// Shortest such time, for a small part. The wait grows with the part's rows and bytes, up to `age_max` for a full
+    /// one, because each save writes all of them again.
     pub age_min: Duration,
-    /// Closes a part when its first row has been there for so long, however few there are. `None`: parts
-    /// of slow tables grow.
+    /// Closes a part this long after its first row, however few rows it has. `None`: parts of slow tables keep growing.
     pub part_age_max: Option<Duration>,
-    /// Whose parts these are, where several write a table side by side.
+    /// Series number, if several writers share a table.
     pub series: u16,
-    /// Bytes of all parts of the table on disk; beyond it the oldest are deleted and counted.
-    /// `None`: keep all.
+    /// Limit for the size of all parts of the table on disk; the oldest parts above it are deleted and counted. `None`:
+    /// keep all.
     pub keep_bytes: Option<u64>,
-    /// Rows of a part are put in the order of this integer column, and as they came where it is
-    /// equal: what belongs together then takes less room. Nulls come first.
+    /// Sorts a part's rows by this integer column (stable, nulls
+    /// first): similar rows next to each other compress better.
     pub order: Option<&'static str>,
     /// Shared by the writers of one thread.
     pub workspace: Workspace,
 }
 
-/// Memory in which parts are made, some megabytes: one after the other, so that writers that never write
-/// at the same time need one only.
+/// Memory for encoding parts, some megabytes. Writers that never write at the same time share one.
 #[derive(Clone, Default)]
 pub struct Workspace(Arc<Mutex<Buffers>>);
 
@@ -64,8 +61,8 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Default for WriterOptions {
-    /// 122880 rows (as DuckDB's row groups), 32 MiB in memory, 10 s however small the part, keep all. With that many, the
-    /// columns have grown to 131072 values, which leaves room for the batch that closes the part.
+    /// 122880 rows (like DuckDB's row groups), 32 MiB in memory, 10 s regardless of size, keep all. Columns for that
+    /// many rows have grown to a capacity of 131072 values, which leaves room for the batch that closes the part.
     fn default() -> WriterOptions {
         WriterOptions {
             rows_max: 122_880,
@@ -81,55 +78,55 @@ impl Default for WriterOptions {
     }
 }
 
-/// The writer's ledger.
+/// Counters of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Rows in complete parts, deleted ones included.
+    /// Rows in complete parts, including deleted parts.
     pub rows: u64,
     /// Parts on disk.
     pub parts: u64,
-    /// Their size.
+    /// Size of those parts.
     pub bytes: u64,
     /// Parts deleted to stay within `keep_bytes`.
     pub parts_deleted: u64,
-    /// Rows given up for lack of room.
+    /// Rows dropped because the disk was full.
     pub rows_lost: u64,
 }
 
-/// A part that is complete and will not change.
+/// A complete part, which won't change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedPart {
-    /// Its file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its size.
+    /// File size.
     pub bytes: u64,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
-/// One table on its way to disk.
+/// Writes one table.
 pub struct TableWriter {
     folder: PathBuf,
     options: WriterOptions,
     encoder: Encoder,
     rows: Batch,
     number: u64,
-    /// Rows of `rows` that are in a complete file of the open part, and its size.
+    /// How many of `rows` are in a complete file of the open part, and the file's size.
     saved: (usize, u64),
-    /// When the rows that are not were first seen.
+    /// When the first row that isn't saved yet was seen.
     waiting_since: Option<Nanos>,
-    /// When the first row of the open part was first seen.
+    /// When the first row of the open part was seen.
     part_since: Option<Nanos>,
     /// Number and size of closed parts, oldest first.
     closed: VecDeque<(u64, u64)>,
-    /// The part that was closed last.
+    /// The part closed most recently.
     last_closed: Option<ClosedPart>,
     written: Written,
 }
 
 impl TableWriter {
-    /// A new table in `root`, made if it is missing. Leaves an empty part at once, so that readers
-    /// find the table however early the end comes, and a disk without room shows now.
+    /// Creates a table in `root`, and `root` if necessary. Writes an empty part at once, so that readers find the table
+    /// even after an early end, and a full disk shows immediately.
     ///
     /// # Errors
     /// `root` has such a table already, or cannot be written to.
@@ -138,7 +135,7 @@ impl TableWriter {
         table: &'static Table,
         options: WriterOptions,
     ) -> Result<TableWriter, LakeError> {
-        // A lake is filled by whoever gives out its numbers.
+        // Rows of a lake are written by the compaction, which assigns the numbers.
         if LakeSnapshot::open_whole(root)?.catalog().is_some() {
             return Err(LakeError::Taken {
                 path: root.join(table.name),
@@ -154,11 +151,10 @@ impl TableWriter {
         Ok(writer)
     }
 
-    /// Goes on after the parts that are there, of which there may be none. What a killed writer was
-    /// about to write is removed.
+    /// Continues after the existing parts, if any. Unfinished files of a killed writer are removed.
     ///
     /// # Errors
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub fn resume(
         root: &Path,
         table: &'static Table,
@@ -187,7 +183,7 @@ impl TableWriter {
                 closed.push_back((number, bytes));
             }
         }
-        // Parts that a lake has taken in may be gone; a new one of the same number would not count.
+        // Absorbed parts may be deleted; a new part that reuses a number would be ignored.
         let snapshot = LakeSnapshot::open_whole(root)?;
         let own = snapshot.catalog().and_then(Catalog::own);
         let absorbed = own.and_then(|tap| tap.absorbed(table.name, options.series));
@@ -213,16 +209,16 @@ impl TableWriter {
         })
     }
 
-    /// Where to append. Call [`TableWriter::commit`] after a bounded number of rows.
+    /// The batch to append to. Call [`TableWriter::commit`] after a bounded number of rows.
     #[inline]
     pub fn rows(&mut self) -> &mut Batch {
         &mut self.rows
     }
 
-    /// Writes what is due at `now`: cheap when nothing is.
+    /// Writes what is due at `now`; cheap if nothing is.
     ///
     /// # Errors
-    /// The disk. The rows are still here, and the next call tries again.
+    /// The disk failed. The rows are kept, and the next call tries again.
     #[inline]
     pub fn commit(&mut self, now: Nanos) -> Result<(), LakeError> {
         if self.rows.is_empty() {
@@ -249,7 +245,7 @@ impl TableWriter {
         }
     }
 
-    /// How long rows of the open part wait for a file.
+    /// Longest time that rows of the open part wait to be saved.
     fn wait_max(&self) -> Duration {
         let WriterOptions {
             rows_max,
@@ -266,7 +262,7 @@ impl TableWriter {
             .min(age_max)
     }
 
-    /// Writes whatever is not on disk yet, now.
+    /// Writes all unsaved rows now.
     ///
     /// # Errors
     /// As [`TableWriter::commit`].
@@ -278,7 +274,7 @@ impl TableWriter {
         }
     }
 
-    /// Closes the part under way, if there are rows in it: the next row begins another one.
+    /// Closes the open part if it has rows: the next row starts a new one.
     ///
     /// # Errors
     /// As [`TableWriter::commit`].
@@ -290,22 +286,22 @@ impl TableWriter {
         }
     }
 
-    /// Writes the last part, durably, and tells what was written.
+    /// Writes the last part durably, and returns the totals.
     ///
     /// # Errors
-    /// As [`TableWriter::commit`]; the writer is still there to try again.
+    /// As [`TableWriter::commit`]; call it again to retry.
     pub fn finish(&mut self) -> Result<Written, LakeError> {
         self.rotate()?;
         Ok(self.written())
     }
 
-    /// Forgets the rows that are in no file, for lack of room, and counts them as lost.
+    /// Drops the unsaved rows, for lack of disk space, and counts them as lost.
     pub fn give_up_rows(&mut self) {
         self.written.rows_lost += (self.rows.rows() - self.saved.0) as u64;
         self.next_part();
     }
 
-    /// What there is on disk up to now.
+    /// What is on disk so far.
     pub fn written(&self) -> Written {
         let (rows, bytes) = self.saved;
         let open = u64::from(bytes > 0);
@@ -328,12 +324,12 @@ impl TableWriter {
         self.rows.table().name
     }
 
-    /// The part that this writer closed last.
+    /// The part closed most recently.
     pub fn last_closed(&self) -> Option<&ClosedPart> {
         self.last_closed.as_ref()
     }
 
-    /// Bytes of the open part on disk.
+    /// Size of the open part on disk.
     pub fn open_bytes(&self) -> u64 {
         self.saved.1
     }
@@ -343,14 +339,14 @@ impl TableWriter {
         &self.folder
     }
 
-    /// The rows so far as a complete file. It is the next call's, or the end's, to make them durable.
+    /// Saves the rows so far as a complete file. It isn't synced until the part ends.
     fn save(&mut self) -> Result<(), LakeError> {
         self.put(false)?;
         self.keep_within_budget();
         Ok(())
     }
 
-    /// The same for the last time, and on the medium when this returns.
+    /// Saves the part for the last time, synced to the medium, and starts the next one.
     fn end_part(&mut self) -> Result<(), LakeError> {
         self.put(true)?;
         self.next_part();
@@ -381,7 +377,7 @@ impl TableWriter {
             std::fs::rename(&open, &path)
         };
         if let Err(error) = write() {
-            // What is left of it takes room that others need.
+            // The unfinished file takes space that others need.
             let _ = std::fs::remove_file(&open);
             return Err(io(error));
         }
@@ -390,7 +386,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Begins another part after the one that is complete on disk, if one is.
+    /// Starts the next part, after the one on disk if there is one.
     fn next_part(&mut self) {
         let (rows, bytes) = std::mem::take(&mut self.saved);
         if bytes > 0 {
@@ -410,7 +406,7 @@ impl TableWriter {
         self.part_since = None;
     }
 
-    /// Deletes the oldest closed parts beyond the budget. The newest part stays in any case.
+    /// Deletes the oldest closed parts above the limit. The newest part always stays.
     fn keep_within_budget(&mut self) {
         let Some(keep) = self.options.keep_bytes else {
             return;
@@ -421,7 +417,7 @@ impl TableWriter {
             let Some((number, bytes)) = self.closed.pop_front() else {
                 return;
             };
-            // Somebody else may have deleted it: the budget is kept all the same.
+            // If someone else has deleted the part, it still no longer counts.
             let _ = std::fs::remove_file(self.path(number));
             self.written.parts -= 1;
             self.written.bytes -= bytes;
@@ -474,7 +470,7 @@ mod tests {
             names.sort();
             names
         }
-        /// The first column of every row there is, after checking the others against it.
+        /// The first column of all rows, after checking the other columns against it.
         fn read(&self) -> Vec<i64> {
             let mut times = Vec::new();
             read_table(self.path(), &TABLE, |batch| {
@@ -527,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Rows come back as they were, over parts closed by rows, with nulls of every type.
+    /// Rows read back equal, across parts closed by row count, with nulls of every type.
     #[test]
     fn rows_come_back() {
         let folder = Folder::new();
@@ -554,8 +550,7 @@ mod tests {
         assert_eq!(written.bytes, on_disk);
     }
 
-    /// Whoever looks at the folder at any moment, as after a SIGKILL, can read it, and no
-    /// row that has waited for `age_max` is missing.
+    /// The folder is readable at any moment, as after a SIGKILL, and contains every row that has waited for `age_max`.
     #[test]
     fn every_moment_is_readable() {
         let folder = Folder::new();
@@ -563,7 +558,7 @@ mod tests {
         assert_eq!(folder.files(), ["part-000000.parquet"]);
         for at in 0..100 {
             push(&mut writer, at);
-            // A row each four seconds: three wait, at most.
+            // One row every four seconds: at most three wait.
             writer.commit(Nanos(at as u64 * 4_000_000_000)).unwrap();
             let there = folder.read().len() as i64;
             assert!((at - 2..=at + 1).contains(&there), "{there} of {at}");
@@ -577,8 +572,8 @@ mod tests {
         ));
     }
 
-    /// Rows of a small part are in a file a second after they came, those of a larger one after a time in proportion,
-    /// and no row waits longer than `age_max`.
+    /// Rows of a small part are saved after a second, those of a larger part after a proportionally longer time, and no
+    /// row waits longer than `age_max`.
     #[test]
     fn small_parts_are_saved_sooner() {
         let folder = Folder::new();
@@ -612,7 +607,7 @@ mod tests {
         assert_eq!((writer.written().rows, folder.read().len()), (500, 500));
     }
 
-    /// A killed writer's half file is no part, and a resumed one goes on behind the parts.
+    /// An unfinished file of a killed writer isn't a part, and a resumed writer continues after the parts.
     #[test]
     fn resumed_after_a_kill() {
         let folder = Folder::new();
@@ -628,8 +623,8 @@ mod tests {
         assert_eq!((folder.files().len(), folder.read()), (2, vec![0, 1]));
     }
 
-    /// A part is closed when its first row is old enough, however few there are and whether or
-    /// not the rows are on disk already; without new rows there are no new parts.
+    /// A part is closed when its first row is old enough, however few rows it has and whether or not they are saved;
+    /// without new rows there are no new parts.
     #[test]
     fn parts_end_by_time() {
         let folder = Folder::new();
@@ -639,13 +634,13 @@ mod tests {
         };
         let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         for second in 0..300u64 {
-            // A row each ten seconds in the first two minutes, then none.
+            // A row every ten seconds for the first two minutes, then none.
             if second % 10 == 0 && second < 120 {
                 push(&mut writer, second as i64 / 10);
             }
             writer.commit(Nanos(second * 1_000_000_000)).unwrap();
         }
-        // Rows of 0 to 60 s, then of 70 s on: the row that comes with the end belongs to the old part.
+        // Rows of 0 to 60 s, then from 70 s on: the row that arrives at the limit belongs to the old part.
         let written = writer.written();
         assert_eq!(
             (written.rows, written.parts, folder.files().len()),
@@ -655,8 +650,8 @@ mod tests {
         assert_eq!(writer.finish().unwrap(), written);
     }
 
-    /// Several write a table side by side; each goes on behind its own parts, and a reader finds
-    /// all of them, or those of one.
+    /// Several writers share a table; each continues after its
+    /// own parts, and a reader finds the parts of all or of one.
     #[test]
     fn series_side_by_side() {
         let folder = Folder::new();
@@ -671,7 +666,7 @@ mod tests {
             for (index, writer) in writers.iter_mut().enumerate() {
                 push(writer, index as i64 * 100 + round);
             }
-            // One is killed while it writes; another must not take that for its own.
+            // One writer is killed while it writes; another must not remove its file.
             std::fs::write(folder.path().join("t/part-1-000007.parquet.open"), "half").unwrap();
             TableWriter::resume(folder.path(), &TABLE, options(0)).unwrap();
             assert!(folder.path().join("t/part-1-000007.parquet.open").exists());
@@ -685,7 +680,7 @@ mod tests {
         assert_eq!(numbers, [(0, 0), (0, 1), (1, 0), (1, 1), (12, 0), (12, 1)]);
     }
 
-    /// A budget keeps the newest rows, and counts what it deleted.
+    /// A size limit keeps the newest rows, and counts the deleted parts.
     #[test]
     fn the_oldest_parts_go() {
         let folder = Folder::new();
@@ -721,8 +716,8 @@ mod tests {
         );
     }
 
-    /// Trouble with the disk names the file, loses nothing in memory, and passes when the
-    /// cause has passed. (A folder that is gone stands for the disk here.)
+    /// A disk error names the file, loses nothing in memory, and ends with its cause. (Here a missing folder stands in
+    /// for a failing disk.)
     #[test]
     fn trouble_passes() {
         let folder = Folder::new();

@@ -1,9 +1,9 @@
-//! Translates block requests to SCSI commands, and defines the facts about a LUN that this needs.
+//! Translates block requests to SCSI commands, and defines the properties of a LUN that this needs.
 //!
-//! One request may take several commands: an unmap longer than the LUN takes at once, a write
-//! with forced unit access on a LUN that has a volatile cache and no FUA bit (a SYNCHRONIZE CACHE
-//! follows). Pure. The one rule: a plan depends on nothing but the facts, the request and how far
-//! it got, so that a command may be sent again after a reconnect.
+//! One request may take several commands: an unmap longer than the LUN's limit, or a write with
+//! forced unit access on a LUN that has a volatile cache but no FUA bit (a SYNCHRONIZE CACHE
+//! follows). Pure. The one rule: a plan depends only on the facts, the request and its progress, so
+//! that a command can be repeated after a reconnect.
 
 use brunt_block::Op;
 use brunt_wire::scsi::cdb::op;
@@ -11,19 +11,19 @@ use brunt_wire::scsi::cdb::op;
 /// A CDB and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedCommand {
-    /// Zero-filled behind its length.
+    /// The CDB, padded with zeros.
     pub cdb: [u8; 16],
-    /// Which way data goes.
+    /// Direction of the data.
     pub direction: DataDirection,
-    /// Bytes of data (of a parameter list, for commands that have one).
+    /// Length of the data (or of the parameter list) in bytes.
     pub data_len: u32,
-    /// What the data-out is.
+    /// Source of the data-out.
     pub data: CommandData,
-    /// How many bytes of the request it does.
+    /// How many bytes of the request the command covers.
     pub covers: u64,
 }
 
-/// Which way a command's data goes.
+/// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum DataDirection {
@@ -32,10 +32,10 @@ pub enum DataDirection {
     Out,
 }
 
-/// What a command sends or receives.
+/// The data that a command sends or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandData {
-    /// The caller's buffer, or nothing.
+    /// The caller's buffer, or no data.
     Caller,
     /// One block of zeros (WRITE SAME).
     ZeroBlock,
@@ -48,10 +48,10 @@ pub enum CommandData {
     },
 }
 
-/// How a LUN forgets blocks.
+/// How blocks of a LUN can be unmapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnmapBy {
-    /// It does not.
+    /// Not at all.
     #[default]
     Nothing,
     /// UNMAP (LBPU).
@@ -60,14 +60,15 @@ pub enum UnmapBy {
     WriteSame,
 }
 
-/// What requests have to respect. Read when a LUN is opened, and again after every reconnect.
+/// Properties of a LUN that affect requests. Read when
+/// the LUN is opened, and again after every reconnect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Bytes of a logical block.
+    /// Size of a logical block in bytes.
     pub block_bytes: u32,
-    /// Bytes of the medium.
+    /// Size of the medium in bytes.
     pub size_bytes: u64,
-    /// Bytes of a physical block.
+    /// Size of a physical block in bytes.
     pub physical_block_bytes: u32,
     /// Longest READ or WRITE in bytes.
     pub transfer_bytes_max: u32,
@@ -75,11 +76,11 @@ pub struct Facts {
     pub unmap_blocks_max: u32,
     /// Longest WRITE SAME in blocks, never 0.
     pub write_same_blocks_max: u32,
-    /// How blocks are forgotten.
+    /// How blocks are unmapped.
     pub unmap_by: UnmapBy,
-    /// Forgotten blocks read as zeros (LBPRZ).
+    /// Unmapped blocks read as zeros (LBPRZ).
     pub unmapped_reads_zeros: bool,
-    /// The FUA bit is known (DPOFUA).
+    /// The FUA bit is supported (DPOFUA).
     pub fua: bool,
     /// A volatile write cache is on (WCE).
     pub volatile_cache: bool,
@@ -91,23 +92,23 @@ pub struct Facts {
     pub product: String,
     /// Product revision level.
     pub revision: String,
-    /// Unit serial number, when the LUN has one.
+    /// Unit serial number, if the LUN has one.
     pub serial: Option<String>,
-    /// What names the LUN whatever the path to it, as `naa.6…`, when it has such a name: a designator of a registered
-    /// authority, or a UUID.
+    /// A name that identifies the LUN over any path, such as `naa.6…`, if it has one: a designator
+    /// of a registered authority, or a UUID.
     pub designator: Option<String>,
 }
 
-/// How far a request got.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes done.
+    /// Number of bytes done.
     pub done: u64,
-    /// The flush that stands in for a FUA bit was done.
+    /// The flush that replaces a FUA bit was done.
     pub flushed: bool,
 }
 
-/// The next command of a request; `None` when all is done.
+/// The next command of a request; `None` if it is complete.
 pub fn next(
     facts: &Facts,
     what: Op,
@@ -124,7 +125,7 @@ pub fn next(
     }
     if left == 0 {
         let flush_instead = force_unit_access && facts.volatile_cache && !progress.flushed;
-        // UNMAP and WRITE SAME have no FUA bit at all.
+        // UNMAP and WRITE SAME have no FUA bit.
         let has_bit = facts.fua && what == Op::Write;
         return (flush_instead && !has_bit && what != Op::Read)
             .then(|| synchronize_cache(offset / block, len / block));
@@ -229,7 +230,7 @@ fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> PlannedCommand
     }
 }
 
-/// Blocks 0 means "to the end" (SBC-3, 5.22), as does a range that the field does not hold.
+/// 0 blocks means "to the end" (SBC-3, 5.22); used also if the length doesn't fit the field.
 fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
     let mut cdb = [0; 16];
     match (u32::try_from(lba), u16::try_from(blocks)) {
@@ -253,8 +254,8 @@ fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
     }
 }
 
-/// The designator of a device identification page that no other LUN in the world has (SPC-4, 7.8.6): an NAA name of a
-/// registered authority, an EUI-64, or a UUID.
+/// A designator from a device identification page that is globally unique (SPC-4, 7.8.6): an NAA
+/// name of a registered authority, an EUI-64, or a UUID.
 pub(super) fn unique_designator(page: &[u8]) -> Option<String> {
     let mut rest = page.get(4..)?;
     while let [_, kind, _, length, after @ ..] = rest {
@@ -304,7 +305,7 @@ mod tests {
         commands
     }
 
-    /// CDBs are those of SBC-3, short ones where they hold the address.
+    /// CDBs follow SBC-3; short ones are used if the address fits.
     #[test]
     fn cdbs() {
         let check = |what, offset, len, fua, expected: &[&[u8]]| {
@@ -381,7 +382,7 @@ mod tests {
         );
     }
 
-    /// Forced unit access holds without the bit, and costs nothing where no cache is.
+    /// Forced unit access works without the bit, and costs nothing without a cache.
     #[test]
     fn forced_unit_access() {
         let check = |fua, volatile_cache, codes: &[u8]| {
@@ -400,7 +401,7 @@ mod tests {
         check(false, false, &[0x2a]);
     }
 
-    /// Long unmaps are done in pieces that cover the whole and nothing else.
+    /// Long unmaps are split into pieces that cover exactly the range.
     #[test]
     fn pieces() {
         let commands = all(&facts(), Op::Unmap, 512 * 7, 250 * 512, false);

@@ -1,9 +1,9 @@
-//! Makes a session: connects, logs in, follows redirects, asks the LUN what it is. Blocking, with
-//! a deadline for the whole; called when a device is opened, and on its own thread
-//! when a lost session is to come back, so that the device's thread never waits.
+//! Creates a session: connects, logs in, follows redirects, queries the LUN. Blocking,
+//! with an overall deadline; called when a device is opened, and on a separate thread
+//! to restore a lost session, so that the device's thread never waits.
 //!
-//! The one rule: what comes out is ready for full feature phase, with nothing unread in its
-//! sockets. What the network may have lost is attempted again and counted; what the target said is not.
+//! The one rule: the result is ready for full-feature phase, with no unread data in its sockets. Failures that the
+//! network may have caused are retried and counted; refusals by the target aren't.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -34,40 +34,40 @@ use super::url::{InitiatorConfig, PortalAddress};
 use crate::chap::Challenge;
 use crate::said;
 
-/// A chain of redirects longer than this is a circle.
+/// Maximum number of redirects; a longer chain is a loop.
 const REDIRECTS_MAX: u32 = 4;
 /// The first CmdSN of a session.
 const FIRST_CMD_SN: u32 = 1;
-/// Longest request when the LUN names no limit, and the most a single one is allowed.
+/// Longest request if the LUN reports no limit, and the limit for any single request.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// How long a LUN may say "becoming ready" before it is given up.
+/// How long a LUN may report "becoming ready".
 const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// A session that is ready for use.
 #[derive(Debug)]
 pub struct Established {
-    /// One socket for each connection, in the attachment's order.
+    /// One socket per connection, in the attachment's order.
     pub sockets: Vec<TcpStream>,
     /// For [`InitiatorSession::attach`].
     pub attachment: Attachment,
-    /// What the LUN is.
+    /// The LUN's properties.
     pub facts: Facts,
-    /// Attempts that failed before it.
+    /// Number of failed attempts.
     pub retries: u32,
-    /// Why the last of them failed.
+    /// Error of the last failed attempt.
     pub trouble: Option<String>,
 }
 
-/// Why there is no session.
+/// Why a session could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The host's name has no address.
+    /// The host name can't be resolved.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(PortalAddress, io::Error),
-    /// No TCP connection.
+    /// The TCP connection failed.
     #[error("{0}: cannot connect: {1}")]
     Connect(PortalAddress, io::Error),
-    /// The connection broke, or nothing came in time.
+    /// The connection broke, or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(PortalAddress, &'static str, io::Error),
     /// The login failed.
@@ -79,17 +79,17 @@ pub enum ConnectError {
     /// A digest was wrong.
     #[error("{0}: a {1} digest was wrong: the data was corrupted in transit")]
     Digest(PortalAddress, &'static str),
-    /// The LUN is not what we can use.
+    /// The LUN can't be used.
     #[error("{0}")]
     Lun(String),
-    /// Attempts did not help.
+    /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
     GaveUp {
-        /// How many there were.
+        /// Number of attempts.
         attempts: u32,
-        /// How long all took.
+        /// Total time of the attempts.
         time: Duration,
-        /// Why the last one failed.
+        /// Error of the last attempt.
         last: Box<ConnectError>,
     },
 }
@@ -99,18 +99,18 @@ impl ReconnectError for ConnectError {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
             ConnectError::GaveUp { last, .. } => last.is_transient(),
-            // A target that is starting has its LUNs a little later than its portal.
+            // A starting target has its LUNs a little later than its portal.
             _ => true,
         }
     }
 }
 
 impl ConnectError {
-    /// Whether the network may be to blame, so that another attempt at once may do better. What the other side said, it
-    /// would say again.
+    /// Whether the network may be the cause, so that an immediate
+    /// retry may help. A refusal by the target would only be repeated.
     fn is_of_the_network(&self) -> bool {
         match self {
-            // Refused, unreachable: the network had its answer.
+            // Refused or unreachable: the network delivered an answer.
             ConnectError::Connect(_, error) => {
                 matches!(
                     error.kind(),
@@ -133,8 +133,9 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Makes a session of `config.connections` connections and reads the LUN's facts, in as many attempts as fit into the
-/// configuration's timeout. A session that the target has from an attempt before is reinstated: all have the same ISID.
+/// Creates a session of `config.connections` connections and reads the LUN's
+/// properties, in as many attempts as fit into the configured timeout. All attempts
+/// use the same ISID, so a session left over from an earlier attempt is reinstated.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -152,7 +153,7 @@ pub fn establish(config: &InitiatorConfig, isid: [u8; 6]) -> Result<Established,
     })
 }
 
-/// Attempts of what the network may lose.
+/// Retries failures that the network may have caused.
 fn over_the_network<T>(
     limit: Duration,
     once: impl FnMut(Duration) -> Result<T, ConnectError>,
@@ -175,7 +176,7 @@ fn over_the_network<T>(
     )
 }
 
-/// The same in one attempt, for those who have their own rule for the next one.
+/// Like [`establish`], but in a single attempt, for callers with their own retry policy.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -187,7 +188,7 @@ pub fn establish_once(
     attempt(config, isid, limit, Instant::now() + limit)
 }
 
-/// `time` is for each login; a LUN that is getting ready may take until `deadline`.
+/// `time` limits each login; a LUN that is becoming ready may take until `deadline`.
 fn attempt(
     config: &InitiatorConfig,
     isid: [u8; 6],
@@ -225,7 +226,7 @@ fn attempt(
         max_cmd_sn: probe.session.max_cmd_sn(),
         connections: vec![(0, logged_in.params.clone(), probe.session.exp_stat_sn(0))],
     };
-    // Further connections go where the first one ended up, redirects included.
+    // Further connections go to the address of the first one, after redirects.
     let address = probe.wire.address.clone();
     let mut sockets = vec![probe.wire.socket];
     for cid in 1..config.connections {
@@ -254,7 +255,7 @@ fn attempt(
     })
 }
 
-/// The targets behind a portal (SendTargets), asked for in as many attempts as fit into the configuration's timeout.
+/// The targets behind a portal (SendTargets), in as many attempts as fit into the configured timeout.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -302,14 +303,14 @@ fn discover_once(
     }
 }
 
-/// A session's own ISID, of the random kind (RFC 7143, 11.12.5).
+/// A random ISID for a session (RFC 7143, 11.12.5).
 pub fn random_isid() -> [u8; 6] {
     let mut isid = [0x80, 0, 0, 0, 0, 0];
     getrandom::fill(&mut isid[1..]).expect("the kernel's random numbers");
     isid
 }
 
-/// One connection through its login, wherever redirects lead.
+/// Logs in one connection, following redirects.
 fn log_in(
     address: &PortalAddress,
     config: &LoginConfig,
@@ -403,7 +404,7 @@ impl Wire {
     fn read(&mut self, bytes: &mut [u8], during: &'static str) -> Result<(), ConnectError> {
         let mut at = 0;
         while at < bytes.len() {
-            // Anew for each piece: a target that trickles bytes does not get more time for it.
+            // Set for each read, so that a target that sends byte by byte gets no extra time.
             let _ = self.socket.set_read_timeout(Some(left(self.deadline)));
             let failed = match self.socket.read(&mut bytes[at..]) {
                 Ok(0) => io::Error::new(
@@ -422,7 +423,7 @@ impl Wire {
         Ok(())
     }
 
-    /// A PDU's header and data, digests checked and taken off.
+    /// Receives a PDU's header and data; digests are verified and removed.
     fn receive(
         &mut self,
         limit: usize,
@@ -461,7 +462,7 @@ impl Wire {
     }
 }
 
-/// "Resource temporarily unavailable" is how the kernel says that a socket's time is over.
+/// The kernel reports a socket timeout as "Resource temporarily unavailable".
 fn plain(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
@@ -469,14 +470,14 @@ fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Asks a LUN what it is, one command at a time.
+/// Queries a LUN's properties, one command at a time.
 struct LunProber {
     session: InitiatorSession,
     wire: Wire,
     clock: Clock,
 }
 
-/// A command's answer: its data, or the sense that it failed with.
+/// The answer to a command: its data, or an error with its sense data.
 type ProbeAnswer = Result<Vec<u8>, DeviceError>;
 
 /// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
@@ -512,11 +513,11 @@ impl LunProber {
         }
     }
 
-    /// One command; unit attentions are consumed.
+    /// Runs one command, and repeats it after unit attentions.
     fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
         let mut padded_cdb = [0; 16];
         padded_cdb[..cdb.len()].copy_from_slice(cdb);
-        // A LUN that has more unit attentions queued than this is not getting better.
+        // Limit for queued unit attentions; more won't end.
         for _ in 0..16 {
             let answer = self.run_once(padded_cdb, answer_len)?;
             match answer {
@@ -540,7 +541,7 @@ impl LunProber {
             let now = self.now();
             self.session.schedule(now);
             while let Some(outgoing) = self.session.pull(0) {
-                // The prober's commands carry no data, and neither do answers to pings.
+                // The prober's commands and ping responses carry no data.
                 self.wire.send_whole(outgoing.bhs.as_bytes(), "a command")?;
             }
             if let Some(task) = self.session.next_answered() {
@@ -629,13 +630,13 @@ impl LunProber {
         Ok(facts)
     }
 
-    /// TEST UNIT READY until it is; some LUNs spin up.
+    /// Sends TEST UNIT READY until the LUN is ready; some LUNs spin up first.
     fn wait_ready(&mut self, name: &str) -> Result<(), ConnectError> {
         let deadline = Instant::now() + READY_WAIT.min(left(self.wire.deadline));
         loop {
             match self.run(&[op::TEST_UNIT_READY], 0)? {
                 Ok(_) => return Ok(()),
-                // BECOMING READY, or somebody's reservation, which a reader may still pass.
+                // Another nexus's reservation, which may still allow reads.
                 Err(DeviceError::Refused {
                     kind: RefusalKind::Conflict,
                     ..
@@ -670,7 +671,7 @@ impl LunProber {
                 facts.unmapped_reads_zeros = capacity.unmapped_reads_zeros;
                 (capacity.last_lba, capacity.block_bytes)
             }
-            // Old and small ones know the short form only.
+            // Old and small LUNs only support the short form.
             _ => {
                 let bytes = self
                     .run(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?
@@ -687,7 +688,7 @@ impl LunProber {
         Ok(())
     }
 
-    /// Vital product data: serial number, block limits, provisioning. A LUN may have none of them.
+    /// Vital product data: serial number, block limits, provisioning. A LUN may lack any of them.
     fn pages(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
         let vpd = |code: u8| [op::INQUIRY, 1, code, 1, 0];
         let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else {
@@ -702,7 +703,7 @@ impl LunProber {
             && let Ok(serial) = self.run(&vpd(page::UNIT_SERIAL_NUMBER), 256)?
         {
             let len = usize::from(be16(&serial, 2));
-            // What did not fit in our room is left out, not the whole number.
+            // A serial number longer than the buffer is truncated, not dropped.
             let text = serial
                 .get(4..)
                 .map(|text| ascii(&text[..len.min(text.len())]));
@@ -716,7 +717,7 @@ impl LunProber {
         if has(page::BLOCK_LIMITS)
             && let Ok(limits) = self.run(&vpd(page::BLOCK_LIMITS), 256)?
         {
-            // SBC-3, 6.6.4; zero says "no limit named".
+            // SBC-3, 6.6.4; zero means no limit reported.
             let transfer = u64::from(be32(&limits, 8)) * u64::from(facts.block_bytes);
             if transfer > 0 {
                 facts.transfer_bytes_max = transfer.min(u64::from(TRANSFER_BYTES_MAX)) as u32;

@@ -1,15 +1,14 @@
 //! The initiator as a device: sessions on the thread's ring.
 //!
-//! A [`InitiatorSession`] holds the rules; here bytes move. Long payloads are received straight into their
-//! request's buffer, short ones are parsed many at a time out of one receive; all commands that
-//! are ready go out in one vectored send. Nothing is allocated for a request.
+//! [`InitiatorSession`] has the protocol rules; this module moves the bytes. Long payloads are received directly into
+//! their request's buffer; short ones are parsed, many from one receive. All pending commands are sent in one vectored
+//! call. Requests allocate nothing.
 //!
-//! When a session is lost, it comes back as [`Comeback`] says (first after the target's Time2Wait), for the URL's
-//! `reconnect` time; what was not answered is sent again on the new session. Refusals that time does not heal (a wrong secret) end it at
-//! once. Afterwards every request ends with [`DeviceError::Gone`].
+//! A lost session is restored as [`Comeback`] specifies (first after the target's Time2Wait), for the URL's `reconnect`
+//! time; unanswered requests are sent again on the new session. A permanent refusal (such as a wrong secret) ends this
+//! at once. After that, every request fails with [`DeviceError::Gone`].
 //!
-//! The one rule: connecting happens on another thread, which hands over sockets; `submit` and
-//! `poll` never wait.
+//! The one rule: connecting happens on another thread, which passes the sockets back; `submit` and `poll` never wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,11 +35,10 @@ use super::session::{
 use super::url::{InitiatorConfig, OPTIONS};
 use crate::said;
 
-/// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers,
-/// twice, and it stays in the second-level cache.
+/// Size of the receive buffer: twice a queue of 32 responses of 4 KiB with headers, and it still fits in the L2 cache.
 const RX_BYTES: usize = 256 << 10;
 
-/// The line for the table of backends.
+/// This backend's entry in the table of backends.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "iscsi",
     help: "a LUN of an iSCSI target, without a kernel driver",
@@ -65,19 +63,19 @@ fn config(place: &str, options: &mut UrlOptions) -> Result<InitiatorConfig, Open
     Ok(config)
 }
 
-/// A LUN that was logged in to once, so that it is known what it is.
+/// A LUN whose properties are known from a first login.
 #[derive(Debug)]
 pub struct Initiator {
     config: InitiatorConfig,
     info: DeviceInfo,
     facts: Facts,
     storage: Vec<StorageId>,
-    /// The session that found that out, for the first device.
+    /// The session of that login, for the first device.
     spare: Mutex<Option<([u8; 6], Established)>>,
 }
 
 impl Initiator {
-    /// Logs in and looks.
+    /// Logs in and queries the LUN.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -144,7 +142,7 @@ impl Initiator {
     }
 }
 
-/// Whose LUN it is.
+/// Vendor, product and serial number of the LUN.
 fn identity(facts: &Facts) -> String {
     let serial = facts.serial.as_ref();
     let serial = serial.map(|serial| format!(", serial number {serial}"));
@@ -157,7 +155,7 @@ fn identity(facts: &Facts) -> String {
     )
 }
 
-/// The LUN by its path, and by a name of its own if it has one.
+/// Identifies the LUN by its path, and by its own name if it has one.
 fn storage(config: &InitiatorConfig, facts: &Facts) -> Vec<StorageId> {
     std::iter::once(config.name())
         .chain(facts.designator.clone())
@@ -277,24 +275,24 @@ impl Device for InitiatorDevice {
     }
 }
 
-/// A session and its connections, or the way back to them.
+/// A session and its connections, or the attempt to restore them.
 struct SessionLink {
     session: InitiatorSession,
     connections: Vec<ConnectionStream>,
-    /// For each task: where its data is while a stream has it.
+    /// For each task: the connection that has its data.
     lent: Vec<Option<(usize, Lent)>>,
-    /// Answered tasks whose data is still on its way out.
+    /// Answered tasks whose data is still being sent.
     stuck: Vec<u16>,
-    /// Requests that came when all was over.
+    /// Requests that arrived after the session had failed.
     refused: Vec<Completion>,
     comeback: Comeback<Established, ConnectError>,
     ring: Ring,
     config: InitiatorConfig,
-    /// What the LUN was when it was opened.
+    /// The LUN's properties when it was opened.
     facts: Facts,
-    /// Attempts to log in that failed when it was opened.
+    /// Failed login attempts when it was opened.
     connect_retries: u64,
-    /// Why the first attempts to connect failed, if any did.
+    /// Error of the first connection attempts, if any failed.
     connect_trouble: Option<String>,
 }
 
@@ -314,7 +312,7 @@ enum Receiving {
     Trailer(Bhs, DataRange),
 }
 
-/// Why a connection has to go.
+/// Why a connection must be dropped.
 enum ReceiveError {
     Violation(Violation),
     Digest(&'static str),
@@ -389,7 +387,7 @@ impl SessionLink {
         self.comeback.deadline().min(self.session.deadline())
     }
 
-    /// Everything that is ready goes out.
+    /// Sends everything that is ready.
     fn send(&mut self, now: Nanos) {
         if !self.comeback.is_up() {
             return;
@@ -448,7 +446,7 @@ impl SessionLink {
         let mut trouble = None;
         for number in 0..self.connections.len() {
             let event = self.connections[number].stream.poll();
-            // Also without an event: a place may have been filled from what was there.
+            // Even without an event: a placed payload may have been filled from buffered data.
             if event.received
                 && let Err(why) = self.receive(number, now)
             {
@@ -481,8 +479,8 @@ impl SessionLink {
         self.send(now);
     }
 
-    /// Parses what one connection received. (Long because it is one state machine: a PDU's header, its
-    /// payload and its trailer read each other's lengths.)
+    /// Parses what one connection received. (Long because it is one state machine: a PDU's header, payload and trailer
+    /// depend on each other's lengths.)
     fn receive(&mut self, number: usize, now: Nanos) -> Result<(), ReceiveError> {
         let session = &mut self.session;
         let ConnectionStream {
@@ -543,7 +541,7 @@ impl SessionLink {
                             stream.place(PayloadPlace::Buf(buf), piece.start as u64, piece.len);
                             *state = Receiving::Payload(bhs, piece);
                         }
-                        // The rest is short and fits: SHORT_DATA_BYTES_MAX is below the room.
+                        // The rest is short and fits: SHORT_DATA_BYTES_MAX is below the buffer size.
                         _ => return Ok(()),
                     }
                 }
@@ -577,7 +575,7 @@ impl SessionLink {
         }
     }
 
-    /// Retires what was answered and has its data back.
+    /// Retires answered tasks whose data is back.
     fn complete(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         for _ in 0..self.stuck.len() {
             let task = self.stuck.remove(0);
@@ -596,7 +594,7 @@ impl SessionLink {
                     *slot = None;
                     *self.session.data(task) = buf;
                 }
-                // Answered before it was sent whole; the stream has it a little longer.
+                // Answered before it was completely sent; the stream still needs the data.
                 None => return self.stuck.push(task),
             }
         }
@@ -609,9 +607,9 @@ impl SessionLink {
         }
     }
 
-    // ---- loss and return
+    // ---- loss and recovery
 
-    /// Takes all data back from the connections and starts over.
+    /// Takes all data back from the connections and starts to reconnect.
     fn lose(&mut self, why: String, wait: Duration, now: Nanos) {
         for connection in &mut self.connections {
             if let (Some(PayloadPlace::Buf(buf)), Receiving::Payload(_, piece)) =
@@ -649,7 +647,7 @@ impl Returning for SessionLink {
         self.config.name()
     }
 
-    /// What makes a LUN another one than was opened: writing there would be a mistake.
+    /// Detects a different LUN in place of the opened one, so that nothing is written to it.
     fn changed(&self, established: &Established) -> Option<String> {
         let (old, new) = (&self.facts, &established.facts);
         if new.serial != old.serial || new.product != old.product {
@@ -679,7 +677,7 @@ impl Returning for SessionLink {
         }
         self.connections = connections;
         self.session.attach(attachment, facts, now);
-        // The first receive, so that pings and messages are heard before the first command.
+        // Start to receive, so that pings and messages are handled before the first command.
         for connection in &mut self.connections {
             connection.stream.arm();
         }
@@ -700,7 +698,7 @@ impl Returning for SessionLink {
 }
 
 impl Drop for SessionLink {
-    /// Says goodbye where that can be done without waiting: the target frees the session at once.
+    /// Logs out if that is possible without waiting: the target then frees the session at once.
     fn drop(&mut self) {
         use io::Write;
         if !self.comeback.is_up() || self.session.outstanding() > 0 {

@@ -1,5 +1,6 @@
-//! SendTargets in a discovery session, from the initiator's side (RFC 7143, appendix C). Called by `connect`
-//! after the login of such a session. The one rule: a target's list is bounded in bytes and in records.
+//! SendTargets in a discovery session, on the initiator's side (RFC 7143, appendix C). Called by
+//! `connect` after the login of such a session. The one rule: a target's list is bounded in bytes
+//! and in records.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, Opcode, RESERVED_TAG, TextRequest, TextResponse, U24};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
@@ -8,15 +9,15 @@ use zerocopy::IntoBytes;
 use super::login::{InitiatorLogin, TAG, whole_pdu};
 use super::login_error::LoginError;
 
-/// Target records of one discovery.
+/// Maximum number of target records in one discovery.
 const TARGETS_MAX: usize = 65_536;
 
-/// A target and where it listens.
+/// A target and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
-    /// Its iSCSI name.
+    /// The target's iSCSI name.
     pub name: String,
-    /// `host[:port],portal group`, as the target wrote them.
+    /// `host[:port],portal group`, as sent by the target.
     pub addresses: Vec<String>,
 }
 
@@ -28,20 +29,20 @@ pub struct Discovery {
     message: Vec<u8>,
 }
 
-/// Where a discovery stands.
+/// The next step of a discovery.
 #[derive(Debug)]
 pub enum DiscoveryStep {
     /// Send these bytes and wait for a response.
     Send(Vec<u8>),
-    /// All there are.
+    /// All targets.
     Done(Vec<TargetRecord>),
 }
 
 impl Discovery {
-    /// The text of all answers together: 64 Ki targets with room for their addresses.
+    /// Limit for the text of all responses: 64 Ki targets with room for their addresses.
     const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-    /// A discovery after the login that came to `login`, and its first request.
+    /// Starts a discovery after the login with the result `login`; returns its first request, too.
     pub fn start(login: &InitiatorLogin, cmd_sn: u32) -> (Discovery, Vec<u8>) {
         let discovery = Discovery {
             cmd_sn,
@@ -54,7 +55,7 @@ impl Discovery {
         (discovery, first)
     }
 
-    /// Takes a text response: its header and its data segment without padding.
+    /// Processes a text response: its header and its data segment without padding.
     pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<DiscoveryStep, LoginError> {
         if bhs.kind() != Opcode::TextResponse {
             return Err(LoginError::Protocol(
@@ -68,7 +69,7 @@ impl Discovery {
         if self.message.len() + data.len() > Self::MESSAGE_BYTES_MAX {
             return Err(LoginError::Protocol("more than 16 MiB of targets"));
         }
-        // A response without data and without an end would let a target hold us for ever.
+        // An endless sequence of empty responses would block the discovery forever.
         if data.is_empty() && !bhs.is_final() {
             return Err(LoginError::Protocol(
                 "an empty text response that is not the last",
@@ -123,8 +124,8 @@ mod tests {
     use super::*;
     use crate::params::Params;
 
-    /// Targets and addresses come out in order, over several responses; a text that never
-    /// ends is cut off.
+    /// Targets and addresses are returned in order, over
+    /// several responses; an endless text is aborted.
     #[test]
     fn discovery() {
         let login = InitiatorLogin {

@@ -1,8 +1,8 @@
 //! The initiator's side of a login (RFC 7143, 6 and 13).
 //!
-//! [`Login`] takes the target's PDUs and gives the next one of ours; `connect` moves the bytes. Pure. The
-//! one rule: nothing the target says is taken on trust: tags, stages, answers and lengths are held
-//! against what was asked, and a login takes a bounded number of exchanges.
+//! [`Login`] processes the target's PDUs and returns the next one to send; `connect` moves the
+//! bytes. Pure. The one rule: nothing from the target is trusted: tags, stages, answers and lengths
+//! are checked against the requests, and a login has a bounded number of exchanges.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, LoginRequest, LoginResponse, Opcode, U24, code, padded};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
@@ -12,34 +12,34 @@ use super::login_error::LoginError;
 use crate::chap::{self, Challenge, Credentials};
 use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
-/// No login takes more exchanges: two of security, one or two of operation, a few for a target
-/// that sends its keys one by one.
+/// Maximum number of exchanges in a login: two of security, one or two of operation, and some more
+/// for a target that sends its keys one by one.
 const EXCHANGES_MAX: u32 = 32;
-/// Keys of one logical message, over all its PDUs with the C bit.
+/// Limit for the keys of one logical message, over all its PDUs with the C bit.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// A data segment in a login, before anything is negotiated (RFC 7143, 13.12).
+/// Limit for a data segment during login, before anything is negotiated (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
-/// The tag of login and text requests: there is one at a time.
+/// The tag of login and text requests: only one is outstanding at a time.
 pub(super) const TAG: u32 = 1;
 
-/// What a login is to achieve.
+/// Settings of a login.
 #[derive(Clone, Debug)]
 pub struct LoginConfig {
     /// Our iSCSI name.
     pub initiator_name: String,
-    /// Whom to log in to; `None` for a discovery session.
+    /// The target's name; `None` for a discovery session.
     pub target_name: Option<String>,
-    /// What proves us, when the target wants proof.
+    /// Credentials for the target, if it requires authentication.
     pub credentials: Option<Credentials>,
-    /// What the target has to prove (mutual CHAP).
+    /// Credentials that the target must prove (mutual CHAP).
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
     pub wishes: Wishes,
-    /// With the initiator's name, what makes this session this session.
+    /// Identifies the session, together with the initiator's name.
     pub isid: [u8; 6],
 }
 
-/// Which connection of which session a login makes.
+/// The connection and session of a login.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionPlace {
     /// 0 for a new session.
@@ -48,22 +48,22 @@ pub struct ConnectionPlace {
     pub cid: u16,
     /// The session's next CmdSN.
     pub cmd_sn: u32,
-    /// The session's values, for a connection that joins one.
+    /// The session's values, for a connection that joins it.
     pub session: Option<Params>,
 }
 
-/// What a login came to.
+/// The result of a login.
 #[derive(Clone, Debug)]
 pub struct InitiatorLogin {
-    /// The values to run with.
+    /// The negotiated values.
     pub params: Params,
-    /// The session's handle at the target.
+    /// The target's session handle.
     pub tsih: u16,
-    /// StatSN expected next on this connection.
+    /// The next expected StatSN of this connection.
     pub exp_stat_sn: u32,
-    /// From the last response.
+    /// ExpCmdSN of the last response.
     pub exp_cmd_sn: u32,
-    /// From the last response.
+    /// MaxCmdSN of the last response.
     pub max_cmd_sn: u32,
 }
 
@@ -72,28 +72,28 @@ pub struct InitiatorLogin {
 pub enum LoginStep {
     /// Send these bytes and wait for a response.
     Send(Vec<u8>),
-    /// Full feature phase.
+    /// The login is complete.
     Done(Box<InitiatorLogin>),
-    /// The target is elsewhere: close the connection and log in there.
+    /// The target has moved: close the connection and log in at the new address.
     Moved {
-        /// `host[:port][,portal group]` as the target wrote it.
+        /// `host[:port][,portal group]`, as sent by the target.
         address: String,
-        /// For good: remember it.
+        /// Whether the move is permanent and should be remembered.
         permanently: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoginStage {
-    /// AuthMethod is out.
+    /// AuthMethod was sent.
     Method,
-    /// `CHAP_A` is out.
+    /// `CHAP_A` was sent.
     Offer,
-    /// `CHAP_R` is out.
+    /// `CHAP_R` was sent.
     Response,
-    /// The target accepted; the stage's end is asked for.
+    /// The target accepted; the end of the stage was requested.
     SecurityEnd,
-    /// Operational keys are out.
+    /// Operational keys were sent.
     Operational,
 }
 
@@ -112,7 +112,8 @@ pub struct Login {
 }
 
 impl Login {
-    /// A login and its first request. `challenge` is for the target, when it has to prove itself.
+    /// Starts a login; returns its first request, too.
+    /// `challenge` is for the target, with mutual CHAP.
     pub fn start(
         config: LoginConfig,
         place: ConnectionPlace,
@@ -141,7 +142,7 @@ impl Login {
             }
             None => keys.push(("SessionType", "Discovery".to_string())),
         }
-        // Who has credentials but does not demand proof leaves it to the target to ask for them.
+        // With credentials, but without mutual CHAP, the target decides whether to use them.
         keys.push((
             "AuthMethod",
             match &chap {
@@ -168,10 +169,10 @@ impl Login {
         Ok((login, first))
     }
 
-    /// Takes a response: its header and its data segment without padding.
+    /// Processes a response: its header and its data segment without padding.
     ///
     /// # Errors
-    /// The login is over; close the connection.
+    /// The login failed; close the connection.
     pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<LoginStep, LoginError> {
         if bhs.kind() != Opcode::LoginResponse {
             return Err(LoginError::Protocol("a PDU other than a login response"));
@@ -180,8 +181,8 @@ impl Login {
         if response.initiator_task_tag.get() != TAG {
             return Err(LoginError::Protocol("a wrong initiator task tag"));
         }
-        // The ISID should come back as it was sent, but is not looked at: the tag tells whose answer
-        // this is, and tgt sends another one.
+        // The target should return the ISID unchanged, but this isn't checked: the tag identifies
+        // the response, and tgt sends a different ISID.
         self.exchanges += 1;
         if self.exchanges > EXCHANGES_MAX {
             return Err(LoginError::Protocol("no end after 32 exchanges"));
@@ -254,7 +255,7 @@ impl Login {
         }
     }
 
-    /// A response that does not end its stage.
+    /// Processes a response that doesn't end its stage.
     fn within_stage(&mut self, pairs: &[(&str, &str)]) -> Result<LoginStep, LoginError> {
         let (keys, transit): (Vec<(&str, String)>, bool) = match self.stage {
             LoginStage::Method => match find(pairs, "AuthMethod") {
@@ -273,7 +274,7 @@ impl Login {
                 (chap.on_challenge(pairs)?, true)
             }
             LoginStage::Response => {
-                // Accepted, but the target wants to hear once more that we want to go on.
+                // Accepted, but the target expects another request to end the stage.
                 self.check_proof(pairs)?;
                 self.stage = LoginStage::SecurityEnd;
                 (Vec::new(), true)
@@ -295,12 +296,12 @@ impl Login {
         )))
     }
 
-    /// The response that lets us into the operational stage.
+    /// Processes the response that starts the operational stage.
     fn end_of_security(&mut self, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
         match self.stage {
             LoginStage::Response => self.check_proof(pairs)?,
             LoginStage::Method => match find(pairs, "AuthMethod") {
-                // Targets that want nothing may say nothing.
+                // A target that requires no authentication may omit the key.
                 Some("None") | None => {}
                 Some("CHAP") if self.chap.is_none() => return Err(LoginError::CredentialsNeeded),
                 Some(other) => return Err(LoginError::Method(other.to_string())),
@@ -322,7 +323,7 @@ impl Login {
         Ok(())
     }
 
-    /// The response that lets us into full feature phase.
+    /// Processes the response that starts full-feature phase.
     fn end_of_login(
         &mut self,
         response: &LoginResponse,
@@ -366,7 +367,7 @@ impl Login {
         Ok(())
     }
 
-    /// Our answers to the target's keys; those of other sections are no business of the negotiation.
+    /// Our answers to the target's keys; keys of other sections aren't part of the negotiation.
     fn answers<'a>(
         &mut self,
         pairs: &[(&'a str, &str)],
@@ -406,7 +407,7 @@ impl Login {
     }
 }
 
-/// Header, data, padding; logins and discoveries have no digests.
+/// Header, data, padding; login and discovery PDUs have no digests.
 pub(super) fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(header.len() + padded(data.len()));
     bytes.extend_from_slice(header);
@@ -449,7 +450,7 @@ mod tests {
         }
     }
 
-    /// What the target says in a test.
+    /// A target's response in a test.
     #[derive(Clone)]
     struct Say {
         flags: u8,
@@ -479,8 +480,8 @@ mod tests {
     const TO_OPERATIONAL: u8 = 0x81;
     const TO_FULL_FEATURE: u8 = 0x87;
 
-    /// Feeds the answers to a login, one for each request; the keys of our last request come back
-    /// with the outcome.
+    /// Runs a login with these responses, one for each request; returns the outcome and the keys of
+    /// our last request.
     fn run(
         config: LoginConfig,
         answers: &[Say],
@@ -529,8 +530,7 @@ mod tests {
         )
     }
 
-    /// Without authentication two exchanges lead to full feature phase with the values
-    /// both agreed on.
+    /// Without authentication, two exchanges lead to full-feature phase with the negotiated values.
     #[test]
     fn plain_login() {
         let answers = [
@@ -563,7 +563,7 @@ mod tests {
         );
     }
 
-    /// CHAP, one way and mutual, against the target's half of `chap`.
+    /// CHAP, one-way and mutual, with the target's side of `chap`.
     #[test]
     fn chap_login() {
         let check = |mutual: bool| {
@@ -599,7 +599,7 @@ mod tests {
                 run(with_chap(mutual), &answers).0,
                 Ok(LoginStep::Done(_))
             ));
-            // The same without the target's proof.
+            // The same without the target's response.
             answers[2] = say(TO_OPERATIONAL, &[]);
             let outcome = run(with_chap(mutual), &answers).0;
             match mutual {
@@ -611,7 +611,7 @@ mod tests {
         check(true);
     }
 
-    /// A redirect is followed with the address the target gave.
+    /// A redirect returns the address that the target gave.
     #[test]
     fn redirect() {
         let moved = Say {
@@ -629,7 +629,7 @@ mod tests {
         assert_eq!(address, "192.0.2.7:3261,1");
     }
 
-    /// A message over several PDUs is put together.
+    /// A message over several PDUs is reassembled.
     #[test]
     fn continued_message() {
         let answers = [
@@ -648,8 +648,8 @@ mod tests {
         );
     }
 
-    /// Refusals read as sentences and keep their number; those that may pass are told
-    /// from those that will not.
+    /// Refusals are worded as sentences and include the status; transient ones are distinguished
+    /// from permanent ones.
     #[test]
     fn refusals() {
         let check = |status, words: &str, transient| {
@@ -674,7 +674,7 @@ mod tests {
         check(0x02ff, "gave no reason", false);
     }
 
-    /// What a hostile or broken target may say ends the login with an error.
+    /// Whatever a hostile or broken target sends ends the login with an error.
     #[test]
     fn hostile_targets() {
         let check = |config: LoginConfig, answers: &[Say]| {
@@ -742,7 +742,7 @@ mod tests {
                 say(TO_OPERATIONAL, &[]),
             ],
         );
-        // For ever "continue", or for ever the same stage.
+        // Endless continuations, or the same stage without end.
         check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
         check(
             config(),
@@ -755,7 +755,7 @@ mod tests {
         check(no_secret, &[]);
     }
 
-    /// No PDU at all, whatever its opcode and length, makes the machine panic.
+    /// No PDU, whatever its opcode and length, makes the state machine panic.
     #[test]
     fn any_header_is_survived() {
         for byte in 0..=255 {

@@ -1,5 +1,6 @@
-//! Why a login failed, in words that say what to do. Made by `login` and `discovery`, read by `connect` to
-//! decide whether to try again. The one rule: what to do follows from the error's kind, not its words.
+//! Why a login failed, in messages that say what to do. Created by `login` and `discovery`;
+//! `connect` uses them to decide whether to retry. The one rule: that decision depends on the
+//! error's kind, not its text.
 
 use brunt_wire::Malformed;
 use brunt_wire::iscsi::pdu::code;
@@ -10,40 +11,40 @@ use crate::params::NegotiationError;
 /// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The target refused, with its status class and detail.
+    /// The target refused, with this status class and detail.
     #[error("the target refused the login: {words} (status {status:#06x})", words = refusal(*.0), status = .0)]
     Refused(u16),
-    /// Authentication failed on our side of the table.
+    /// Authentication failed on our side.
     #[error(transparent)]
     Chap(#[from] ChapError),
-    /// The target wants CHAP and no user is configured.
+    /// The target requires CHAP and no user is configured.
     #[error(
         "the target wants CHAP authentication; give user and secret: iscsi://user%secret@host/target/lun"
     )]
     CredentialsNeeded,
-    /// Mutual authentication is configured, and the target did not do it.
+    /// Mutual authentication is configured, but the target did not authenticate itself.
     #[error("the target did not authenticate itself by CHAP, which the configuration requires")]
     NotMutual,
-    /// The target chose an authentication method we did not offer.
+    /// The target chose an authentication method that we did not offer.
     #[error("the target requires authentication by '{0}', which is not supported; only CHAP is")]
     Method(String),
-    /// Keys that could not be agreed on.
+    /// The keys could not be negotiated.
     #[error(transparent)]
     Negotiation(#[from] NegotiationError),
-    /// Bytes that are no login response.
+    /// Not a valid login response.
     #[error("the target's login response is malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// A login response that breaks the rules.
+    /// A login response that violates the protocol.
     #[error("the target broke the login protocol: {0}")]
     Protocol(&'static str),
 }
 
 impl LoginError {
-    /// Whether trying again later may help (the target's own trouble, not ours).
+    /// Whether a later retry may help (the problem is the target's, not ours).
     pub fn is_transient(&self) -> bool {
-        // Class 3 is "target error"; TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST pass when the
+        // Class 3 is "target error". TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST end when the
         // target has noticed that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE when
-        // it is still starting: access lists often come after targets.
+        // the target has started: access lists often follow targets.
         matches!(
             self,
             LoginError::Refused(
@@ -60,7 +61,7 @@ impl LoginError {
     }
 }
 
-/// A status in plain words (RFC 7143, 11.13.5).
+/// Describes a status (RFC 7143, 11.13.5).
 fn refusal(status: u16) -> &'static str {
     use code::login::*;
     match status {

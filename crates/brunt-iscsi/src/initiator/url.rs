@@ -4,10 +4,10 @@
 //! iscsi://[user[%secret]@]host[:port][/target-name/lun][?option=value&…]
 //! ```
 //!
-//! Secrets may also come from the environment, as libiscsi takes them: `LIBISCSI_CHAP_USERNAME`,
+//! Secrets may also come from the environment, as for libiscsi: `LIBISCSI_CHAP_USERNAME`,
 //! `LIBISCSI_CHAP_PASSWORD`, and for mutual CHAP `LIBISCSI_CHAP_TARGET_USERNAME`,
-//! `LIBISCSI_CHAP_TARGET_PASSWORD`; the URL's own come first. The one rule: no name, message or
-//! `{:?}` made here carries a secret.
+//! `LIBISCSI_CHAP_TARGET_PASSWORD`; the URL takes precedence. The one rule: no name, message or
+//! `{:?}` made here contains a secret.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use super::session::TagKind;
 use crate::chap::Credentials;
 use crate::params::{DigestPolicy, Wishes};
 
-/// The port of iSCSI (RFC 7143, 14).
+/// The default iSCSI port (RFC 7143, 14).
 pub const PORT: u16 = 3260;
-/// Connections of one session, and sessions of one device, at most.
+/// Maximum number of connections per session, and of sessions per device.
 const LINKS_MAX: u64 = 16;
 
-/// Keys and one line of help each, for the table of backends.
+/// Keys with one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     ("connections", "connections per session, 1 to 16; default 1"),
     (
@@ -93,10 +93,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where a portal is.
+/// Address of a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortalAddress {
-    /// A name or an address, without brackets.
+    /// Host name or address, without brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -113,43 +113,44 @@ impl std::fmt::Display for PortalAddress {
 }
 
 impl PortalAddress {
-    /// Reads `host[:port]`, `[v6][:port]`; what follows a comma (a portal group tag) is not looked at.
+    /// Parses `host[:port]` or `[v6][:port]`; anything
+    /// after a comma (a portal group tag) is ignored.
     pub fn parse(text: &str) -> Option<PortalAddress> {
         let (host, port) = host_and_port(text.split(',').next()?, PORT)?;
         Some(PortalAddress { host, port })
     }
 }
 
-/// What is wrong with an iSCSI URL. No message carries a secret.
+/// Errors in an iSCSI URL. No message contains a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It is not `iscsi://…`.
+    /// Does not start with `iscsi://`.
     #[error("'//' must follow 'iscsi:'")]
     NoSlashes,
-    /// Neither a name nor an address with a port from 1 on.
+    /// Neither a name nor an address, or an invalid port.
     #[error("host[:port] is missing or invalid")]
     Portal,
     /// A target without a LUN.
     #[error("the LUN is missing")]
     NoLun,
-    /// Not a number that the flat format of SAM-5 holds.
+    /// Not a number that fits SAM-5's flat format.
     #[error("the LUN must be a number from 0 to 16383")]
     Lun,
-    /// Empty, over 223 bytes, or with a slash in it.
+    /// Empty, over 223 bytes, or contains a slash.
     #[error("the target name is missing or not a valid iSCSI name")]
     TargetName,
-    /// Half of what proves us.
+    /// Only half of our own credentials.
     #[error("the CHAP {0} is missing")]
     Credentials(MissingCredential),
-    /// Half of what proves the target.
+    /// Only half of the target's credentials.
     #[error("the target's CHAP {0} is missing")]
     TargetCredentials(MissingCredential),
-    /// The target is to prove itself, and we do not.
+    /// The target must authenticate itself, but we don't.
     #[error("mutual CHAP also needs the initiator's user and secret")]
     OwnCredentials,
 }
 
-/// Which half of a pair of user and secret.
+/// The missing half of a user and secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingCredential {
     /// The name.
@@ -169,22 +170,22 @@ impl From<UrlError> for OpenError {
     }
 }
 
-/// What stands in a URL before its options.
+/// The part of a URL before its options.
 struct UrlPlace {
     address: PortalAddress,
-    /// Empty in a URL that names a portal only.
+    /// Empty if the URL only names a portal.
     target: String,
     lun: u16,
     user: Option<String>,
     secret: Option<String>,
-    /// There is no `user@`: the environment may name one.
+    /// No `user@`: the environment may provide a user.
     anonymous: bool,
 }
 
 impl UrlPlace {
     fn parse(text: &str) -> Result<UrlPlace, UrlError> {
         let rest = text.strip_prefix("//").ok_or(UrlError::NoSlashes)?;
-        // A secret may contain '@', a host may not; the path begins behind the host.
+        // A secret may contain '@', a host may not; the path starts after the host.
         let authority_end = rest.rfind('@').map_or(0, |at| at + 1);
         let (login, host_and_path) = rest.split_at(authority_end);
         let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
@@ -226,38 +227,38 @@ impl UrlPlace {
     }
 }
 
-/// What a URL and its options say.
+/// The settings from a URL and its options.
 #[derive(Clone, Debug)]
 pub struct InitiatorConfig {
-    /// The portal to ask first.
+    /// The first portal to contact.
     pub address: PortalAddress,
-    /// The target's name; empty in a URL that names a portal only.
+    /// The target's name; empty if the URL only names a portal.
     pub target: String,
     /// The logical unit.
     pub lun: u16,
     /// Our iSCSI name.
     pub initiator: String,
-    /// What proves us.
+    /// Our credentials.
     pub credentials: Option<Credentials>,
-    /// What the target has to prove.
+    /// The credentials that the target must prove.
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
     pub wishes: Wishes,
-    /// Connections in a session.
+    /// Number of connections per session.
     pub connections: u16,
-    /// Sessions of a device.
+    /// Number of sessions per device.
     pub sessions: u16,
-    /// For one try of a command, and for a login.
+    /// Time limit for one attempt of a command, and for a login.
     pub timeout: Duration,
-    /// How long a lost session is tried to get back.
+    /// How long to try to restore a lost session.
     pub reconnect: Duration,
-    /// After so long a silence the target is pinged.
+    /// Silence after which the target is pinged.
     pub keepalive: Duration,
-    /// How often a request is sent at most.
+    /// Maximum attempts per request.
     pub tries: u32,
-    /// In which order the LUN may do commands.
+    /// Task attribute of the commands.
     pub attribute: TagKind,
-    /// Of every connection in full feature phase.
+    /// Socket options of all connections in full-feature phase.
     pub sockets: SocketOptions,
 }
 
@@ -270,13 +271,13 @@ impl InitiatorConfig {
         }
     }
 
-    /// The LUN as headers carry it.
+    /// The LUN field for PDU headers.
     pub fn lun_field(&self) -> [u8; 8] {
         lun_field(self.lun)
     }
 
-    /// Reads what stands behind `iscsi:`, and the options; the environment has the secrets that are
-    /// not in them (`env` is `std::env::var`, or a test's).
+    /// Parses the URL after `iscsi:`, and the options; missing secrets come from the environment
+    /// (`env` is `std::env::var`, or a test's function).
     ///
     /// # Errors
     /// What is wrong, and what would be right; no secrets.
@@ -335,7 +336,7 @@ impl InitiatorConfig {
     }
 }
 
-/// The task attribute that the options ask for.
+/// The task attribute from the options.
 fn attribute(options: &mut UrlOptions) -> Result<TagKind, OpenError> {
     Ok(match options.take("tag").as_deref() {
         None | Some("simple") => TagKind::Simple,
@@ -351,7 +352,7 @@ fn attribute(options: &mut UrlOptions) -> Result<TagKind, OpenError> {
     })
 }
 
-/// The operational keys that the options ask for.
+/// The operational keys from the options.
 fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenError> {
     let mut wishes = Wishes {
         header_digest: digest(options, "header_digest")?,
@@ -438,7 +439,7 @@ fn size(
     }
 }
 
-/// A name that tells hosts apart, so that a target's access list and log can.
+/// A name that distinguishes hosts, for a target's access list and log.
 fn default_initiator() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host
@@ -484,7 +485,7 @@ mod tests {
         parse_with(url, &[])
     }
 
-    /// Commands carry the attribute that the URL asks for.
+    /// Commands carry the task attribute of the URL.
     #[test]
     fn tags_are_as_asked_for() {
         let tag = |query: &str| parse(&format!("iscsi://h/iqn.2026-11.io.brunt:t/0{query}"));
@@ -501,7 +502,7 @@ mod tests {
         assert!(tag("?tag=aca").is_err());
     }
 
-    /// Link-local addresses have a zone: with RFC 6874's %25, and as the system writes it.
+    /// Link-local addresses have a zone: with RFC 6874's %25, or as the system writes it.
     #[test]
     fn zones_of_link_local_addresses() {
         for place in ["[fe80::1%25eth0]:3261", "[fe80::1%eth0]:3261"] {
@@ -517,7 +518,7 @@ mod tests {
         }
     }
 
-    /// URLs mean what libiscsi means by them, and their names carry no secret.
+    /// URLs mean the same as for libiscsi, and their names contain no secret.
     #[test]
     fn urls() {
         let check = |url: &str, name: &str, user: Option<&str>| {
@@ -554,7 +555,7 @@ mod tests {
         check("iscsi://h:3261", "iscsi://h:3261", None);
     }
 
-    /// Secrets come from the environment when the URL has none.
+    /// Secrets come from the environment if the URL has none.
     #[test]
     fn environment() {
         let env = [
@@ -576,7 +577,7 @@ mod tests {
         );
     }
 
-    /// Options arrive, and a session's wishes follow them.
+    /// Options are parsed, and a session's wishes follow them.
     #[test]
     fn options() {
         let config = parse(
@@ -605,7 +606,7 @@ mod tests {
         assert!(config.initiator.starts_with("iqn.2026-11.io.brunt:"));
     }
 
-    /// What is wrong is named, without the secret.
+    /// Errors name the mistake, without the secret.
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {

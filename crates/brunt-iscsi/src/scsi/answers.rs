@@ -1,5 +1,5 @@
-//! Commands that are answered from what the logical unit knows, without its medium: INQUIRY, mode
-//! pages, capacities, reports. Pure functions over [`LogicalUnit`]'s state; called by the task set.
+//! Commands that the logical unit answers without its medium: INQUIRY, mode pages, capacities,
+//! reports. Pure functions over [`LogicalUnit`]'s state; called by the task set.
 
 use brunt_block::device::Allocation;
 use brunt_wire::scsi::cdb::{self, Cdb, op};
@@ -16,7 +16,7 @@ use super::command::Refused;
 use super::lun::{Alua, UNMAP_DESCRIPTORS_MAX};
 use super::{DataIn, LogicalUnit, Nexus};
 
-/// An answer, cut to the allocation length.
+/// An answer, truncated to the allocation length.
 pub(super) fn cut(mut bytes: Vec<u8>, allocation_length: u32) -> DataIn {
     bytes.truncate(allocation_length as usize);
     if bytes.is_empty() {
@@ -30,14 +30,14 @@ pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<D
     let allocation = cdb::be32(cdb, 6);
     match cdb[2] {
         0x00 | 0x02 => Ok(cut(list(), allocation)),
-        // Well-known logical units only: we have none.
+        // Well-known logical units only: there are none.
         0x01 => Ok(cut(vec![0; 8], allocation)),
         _ => Err(Refused::field(2)),
     }
 }
 
 pub(super) fn request_sense(cdb: &Cdb, sense: &Sense) -> DataIn {
-    // DESC of the command, whatever D_SENSE says.
+    // DESC of the command decides, not D_SENSE.
     cut(sense.to_bytes(cdb[1] & 1 != 0), u32::from(cdb[4]))
 }
 
@@ -141,7 +141,7 @@ pub(super) fn mode_sense(
 ) -> Result<DataIn, Refused> {
     let ten = cdb[0] == op::MODE_SENSE_10;
     let (control, specific) = (cdb[2] >> 6, {
-        // WP, and DPOFUA: the bits are taken in every READ and WRITE.
+        // WP and DPOFUA: READ and WRITE accept the DPO and FUA bits.
         let protected = unit.write_protected(settings);
         u8::from(protected) << 7 | 0x10
     });
@@ -194,7 +194,7 @@ pub(super) fn supported_opcodes(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn,
         1 => opcodes::report_one(find(0), rctd),
         2 if known && !with_actions => return Err(Refused::field(2)),
         2 => opcodes::report_one(find(action), rctd),
-        // Either way: an action counts only for codes that have actions.
+        // Either format: the action only matters for codes that have service actions.
         3 if with_actions => opcodes::report_one(find(action), rctd),
         3 => opcodes::report_one(find(0).filter(|_| action == 0), rctd),
         _ => return Err(Refused::field(2)),
@@ -216,7 +216,7 @@ pub(super) fn supported_task_management(cdb: &Cdb) -> Result<DataIn, Refused> {
     Ok(cut(answer, allocation))
 }
 
-/// Descriptors of one answer at most, whatever the initiator has room for.
+/// Maximum number of descriptors in one answer, whatever the allocation length.
 const LBA_STATUS_DESCRIPTORS_MAX: usize = 1024;
 
 pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Refused> {
@@ -237,7 +237,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             .then(|| unit.backend().allocation(at * block_bytes))
             .flatten();
         let (status, run) = match known {
-            // A block of which only a part is deallocated is mapped.
+            // A partly deallocated block is reported as mapped.
             Some((Allocation::Deallocated, bytes)) if bytes >= block_bytes => {
                 (1, bytes / block_bytes)
             }
@@ -265,7 +265,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             }
         }
     }
-    // One more was looked for, so that the last one told is whole.
+    // The loop looked for one extra extent, so that the last one reported is complete.
     extents.truncate(room.min(LBA_STATUS_DESCRIPTORS_MAX));
     Ok(cut(lba_status(&extents), allocation))
 }
@@ -280,7 +280,8 @@ pub(super) fn read_defect_data(cdb: &Cdb) -> DataIn {
     )
 }
 
-/// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: it is stopped, and START STOP UNIT starts it.
+/// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: the unit is stopped; START STOP UNIT
+/// starts it.
 pub(super) fn stopped() -> Sense {
     Sense::new(key::NOT_READY, 0x04, 0x02)
 }

@@ -4,7 +4,7 @@
 
 use brunt_wire::scsi::sense::{Sense, key};
 
-/// Conditions kept for one nexus at most.
+/// Maximum number of conditions kept for one nexus.
 pub const ATTENTIONS_MAX: usize = 16;
 
 /// What happened.
@@ -44,22 +44,22 @@ impl Attention {
         }
     }
 
-    /// As sense data.
+    /// The condition as sense data.
     pub const fn sense(self) -> Sense {
         let (asc, ascq) = self.code();
         Sense::new(key::UNIT_ATTENTION, asc, ascq)
     }
 }
 
-/// One nexus's conditions, oldest first.
+/// The conditions of one nexus, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Attentions {
     queue: Vec<Attention>,
 }
 
 impl Attentions {
-    /// Adds a condition; one that is pending already is not repeated, a reset replaces what it
-    /// makes moot.
+    /// Adds a condition. A pending condition isn't repeated; a reset replaces the conditions that
+    /// it makes moot.
     pub fn push(&mut self, attention: Attention) {
         if self.queue.contains(&attention) {
             return;
@@ -75,7 +75,7 @@ impl Attentions {
         self.queue.push(attention);
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest condition.
     pub fn pop(&mut self) -> Option<Attention> {
         if self.queue.is_empty() {
             None
@@ -84,12 +84,12 @@ impl Attentions {
         }
     }
 
-    /// Takes a condition away that has become moot.
+    /// Removes a condition that has become moot.
     pub fn forget(&mut self, attention: Attention) {
         self.queue.retain(|pending| *pending != attention);
     }
 
-    /// None pending.
+    /// Whether no condition is pending.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -99,7 +99,7 @@ impl Attentions {
 mod tests {
     use super::*;
 
-    /// Order is kept, repetitions are not, resets come alone.
+    /// Conditions keep their order and aren't repeated; resets replace others.
     #[test]
     fn queue() {
         let mut a = Attentions::default();

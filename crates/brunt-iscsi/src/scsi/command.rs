@@ -1,11 +1,11 @@
-//! What passes between a transport and a logical unit.
+//! The types that a transport and a logical unit exchange.
 
 use brunt_block::{Buf, DeviceError};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 use crate::said;
 
-/// Who sends a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
+/// The sender of a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
 /// number is unique for the life of the process and never reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nexus {
@@ -31,57 +31,58 @@ pub enum TaskAttribute {
 /// A command as a transport delivers it.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportCommand<'a> {
-    /// The transport's name for it, unique among the outstanding ones of this task set; comes back
-    /// with the outcome.
+    /// The transport's tag, unique among the outstanding commands of this task set; the outcome has
+    /// it too.
     pub tag: u64,
-    /// The CDB, 16 bytes or more (an extended one).
+    /// The CDB, at least 16 bytes (longer for an extended CDB).
     pub cdb: &'a [u8],
-    /// Its attribute.
+    /// Task attribute.
     pub attribute: TaskAttribute,
-    /// Bytes the initiator will send (zero when the command does not write).
+    /// Bytes the initiator will send (zero if the command does not write).
     pub data_out_len: u32,
-    /// Bytes the initiator has room for (zero when the command does not read).
+    /// Bytes the initiator has room for (zero if the command does not read).
     pub data_in_len: u32,
 }
 
-/// What [`super::TaskSet::begin`] found.
+/// The result of [`super::TaskSet::begin`].
 #[derive(Debug)]
 pub enum Begin {
-    /// Answered already.
+    /// The command is finished.
     Done(CommandOutcome),
-    /// Wants no data and is at work: the outcome comes from [`super::TaskSet::poll`].
+    /// The command needs no data and is running: the outcome comes from [`super::TaskSet::poll`].
     Pending,
-    /// Wants `len` bytes of data-out (possibly fewer than the initiator wants to send: the
-    /// transport collects `min(len, data_out_len)`, drops the rest and reports the residual); then
-    /// call [`super::TaskSet::start`] with them.
+    /// The command wants `len` bytes of data-out (possibly fewer than the initiator wants to send:
+    /// the transport collects `min(len, data_out_len)`, drops the rest and reports the residual);
+    /// then call [`super::TaskSet::start`] with them.
     Wants {
         /// In bytes.
         len: u32,
-        /// Where in the medium ([`brunt_block::Inline`]) the transport may put the data itself, in
-        /// bytes from its start, instead of collecting it: then it calls
-        /// [`super::TaskSet::start_direct`]. It may always collect.
+        /// Where in the medium ([`brunt_block::Inline`]) the transport may write the data itself,
+        /// in bytes from its start, instead of collecting it: then it calls
+        /// [`super::TaskSet::start_direct`]. Collecting is always allowed.
         direct: Option<u64>,
     },
 }
 
-/// The answer to a command. [`ScsiStatus::TaskAborted`] is no answer for the initiator: the task was
-/// aborted (TAS is zero); the transport forgets the tag and sends nothing.
+/// The answer to a command. [`ScsiStatus::TaskAborted`] isn't sent to the initiator: the task was
+/// aborted (TAS is zero), and the transport forgets the tag and sends nothing.
 #[derive(Debug)]
 pub struct CommandOutcome {
-    /// The command's.
+    /// The command's tag.
     pub tag: u64,
     /// Its status.
     pub status: ScsiStatus,
-    /// With CHECK CONDITION.
+    /// Sense data, with CHECK CONDITION.
     pub sense: Option<Sense>,
-    /// With GOOD: what the command returns, already cut to the CDB's allocation length but
+    /// With GOOD: the data that the command returns, truncated to the CDB's allocation length but
     /// not to the initiator's expected length (so that the transport can report the residual).
     pub data_in: DataIn,
-    /// How many data-out bytes the CDB describes: the transport's residual is computed against it.
+    /// Number of data-out bytes that the CDB describes,
+    /// from which the transport computes the residual.
     pub data_out_len: u32,
 }
 
-/// Why a command was not carried out.
+/// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Conflict,
@@ -110,11 +111,11 @@ impl Refused {
     pub(super) const LIST_LENGTH: Refused = Refused::illegal(0x1a, 0x00);
     /// INVALID FIELD IN COMMAND INFORMATION UNIT: the data-out ends within a block.
     pub(super) const DATA_LENGTH: Refused = Refused::illegal(0x0e, 0x03);
-    /// INVALID FIELD IN CDB, without a pointer: the CDB does not describe the data-out, and neither
-    /// of the two is wrong by itself.
+    /// INVALID FIELD IN CDB, without a field pointer: the CDB's length and the data-out's length
+    /// differ, though each is valid.
     pub(super) const DATA_MISMATCH: Refused = Refused::illegal(0x24, 0x00);
 
-    /// What a device's failure means for the initiator.
+    /// The initiator's view of a device error.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
             DeviceError::Refused { kind, said } => match said::answer(kind, said, writing) {
@@ -163,13 +164,13 @@ impl CommandOutcome {
 /// Data for the initiator.
 #[derive(Debug)]
 pub enum DataIn {
-    /// None.
+    /// No data.
     None,
-    /// Short answers: INQUIRY, mode pages and their like.
+    /// Short answers such as INQUIRY data and mode pages.
     Bytes(Vec<u8>),
-    /// Blocks that were read: the first `len` bytes.
+    /// Blocks that were read: the first `len` bytes of the buffer.
     Buf(Buf, u32),
-    /// Blocks that the transport may take from the medium itself ([`brunt_block::Inline`]).
+    /// Blocks that the transport may read from the medium itself ([`brunt_block::Inline`]).
     Inline {
         /// In bytes from the start of the medium.
         offset: u64,

@@ -1,6 +1,6 @@
-//! Commands that take several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE, WRITE SAME,
-//! UNMAP, EXTENDED COPY. Each is a small state machine: it receives the result of its last request and
-//! returns the next step. It never sees the device.
+//! Commands that need several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE,
+//! WRITE SAME, UNMAP, EXTENDED COPY. Each is a small state machine that receives the result of its
+//! last request and returns the next step. It never accesses the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use brunt_wire::scsi::sense::{Sense, key};
 use super::command::Refused;
 use super::{DataIn, LogicalUnit};
 
-/// One request of a job, in bytes, where it moves data.
+/// Size of a job's requests that move data, in bytes.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
-/// One request that moves none.
+/// Size of a job's requests that move none, in bytes.
 const FORGET_BYTES: u64 = 256 << 20;
 
 /// One device request.
 #[derive(Debug)]
 pub(super) struct DeviceIo {
-    /// 0 is the unit itself, others are the copy's targets, counted from one.
+    /// 0 is the unit itself; others are the targets of a copy, from 1.
     pub device: usize,
     pub op: Op,
     pub offset: u64,
@@ -29,29 +29,29 @@ pub(super) struct DeviceIo {
     pub force: bool,
 }
 
-/// How it ended.
+/// A completed request.
 #[derive(Debug)]
 pub(super) struct IoDone {
     pub buf: Buf,
     pub result: Result<(), DeviceError>,
 }
 
-/// What a job wants.
+/// A job's next step.
 #[derive(Debug)]
 pub(super) enum JobStep {
     Submit(DeviceIo),
-    /// Ask again at this time.
+    /// Call again at this time.
     Wait(Nanos),
     Done(Result<DataIn, Refused>),
 }
 
 /// A command in progress.
 pub(super) trait Job {
-    /// The next step; `done` is `None` at first and after a wait.
+    /// Returns the next step; `done` is `None` at first and after a wait.
     fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep;
 }
 
-/// Where a job works: bytes from the start of the medium.
+/// The range a job works on, in bytes from the start of the medium.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteRange {
     pub offset: u64,
@@ -94,13 +94,13 @@ fn differs(a: &[u8], b: &[u8]) -> Option<usize> {
     a.iter().zip(b).position(|(a, b)| a != b)
 }
 
-/// What VERIFY compares with.
+/// The data that VERIFY compares with.
 pub(super) enum Against {
-    /// Nothing: the blocks have to be readable.
+    /// Nothing: the blocks only have to be readable.
     Nothing,
     /// Data of the same length.
     Data(Buf),
-    /// One block, again and again.
+    /// One block, repeated.
     Block(Buf),
 }
 
@@ -140,7 +140,7 @@ impl Job for Verify {
     }
 }
 
-/// WRITE AND VERIFY: the write; then the data, when it is to be compared, is compared.
+/// WRITE AND VERIFY: writes, then compares the data if required.
 pub(super) struct WriteAndVerify {
     pub range: ByteRange,
     pub data: Option<Buf>,
@@ -154,7 +154,7 @@ impl Job for WriteAndVerify {
             return verify.step(done, pool);
         }
         match done {
-            // Forced: what is verified is the medium.
+            // Forced, so that the medium is verified.
             None => JobStep::Submit(write(
                 self.range,
                 0,
@@ -181,7 +181,7 @@ impl Job for WriteAndVerify {
     }
 }
 
-/// COMPARE AND WRITE, ORWRITE: read, look or combine, write.
+/// COMPARE AND WRITE, ORWRITE: read, compare or combine, write.
 pub(super) struct ReadModifyWrite {
     pub range: ByteRange,
     /// COMPARE AND WRITE: the verify data, then the write data. ORWRITE: the data.
@@ -221,7 +221,7 @@ impl Job for ReadModifyWrite {
             if self.at < self.range.len {
                 return JobStep::Submit(read(self.range, self.at, pool));
             }
-            // All of it compared equal: now all of it is written.
+            // All of it compared equal: now write it.
             self.at = 0;
             self.writing = true;
             debug_assert_eq!(self.data.len(), 2 * len);
@@ -245,8 +245,8 @@ impl ReadModifyWrite {
     }
 }
 
-/// WRITE SAME, and the forgetting half of UNMAP: one range, forgotten, zeroed or written with a
-/// block. What the device cannot forget is zeroed, what it cannot zero is written.
+/// WRITE SAME and UNMAP: ranges that are unmapped, zeroed or filled with a block. What the device
+/// can't unmap is zeroed; what it can't zero is written.
 pub(super) struct Fill {
     pub ranges: Vec<ByteRange>,
     pub how: How,
@@ -323,7 +323,7 @@ impl Fill {
         longest.min(self.ranges[self.index].len - self.at)
     }
 
-    /// A buffer full of the block; made once, then handed round.
+    /// A buffer filled with the block; it is made once and reused.
     fn take_pattern(&mut self, pool: &BufPool) -> Buf {
         let longest = self
             .ranges
@@ -347,7 +347,7 @@ impl Fill {
     }
 }
 
-/// A single request that moves no data: SYNCHRONIZE CACHE, and flushes on the way.
+/// A single request that moves no data: SYNCHRONIZE CACHE, and flushes for other commands.
 pub(super) struct Flush {
     pub range: ByteRange,
 }
@@ -371,7 +371,7 @@ impl Job for Flush {
     }
 }
 
-/// WRITE ATOMIC: a write like any other, under the exclusive side of the range.
+/// WRITE ATOMIC: an ordinary write, while the range is locked exclusively.
 pub(super) struct WriteOnce {
     pub range: ByteRange,
     pub data: Option<Buf>,
@@ -401,7 +401,7 @@ pub(super) struct AwaitSanitize {
     pub clock: Clock,
 }
 
-/// How often it looks.
+/// Polling interval.
 const SANITIZE_LOOK: Duration = Duration::from_millis(2);
 
 impl Job for AwaitSanitize {
@@ -420,7 +420,7 @@ impl Job for AwaitSanitize {
     }
 }
 
-/// A part of a copy, in bytes.
+/// One segment of a copy, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyExtent {
     /// As in [`DeviceIo::device`].

@@ -1,32 +1,33 @@
-//! Which blocks are in use by a command that must not be interleaved with others. Shared by all
-//! connections of a logical unit. READ and WRITE share; COMPARE AND WRITE, ORWRITE, WRITE SAME,
-//! UNMAP and WRITE ATOMIC exclude, so that each is one step for everybody else.
+//! Locks block ranges for commands that must not be interleaved with
+//! others. Shared by all connections of a logical unit. READ and WRITE take
+//! shared locks; COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP and WRITE
+//! ATOMIC take exclusive locks, so that each is atomic for other commands.
 //!
-//! The medium is divided into stripes that hash to slots with a counter each: a shared lock costs one atomic
-//! addition and one subtraction per ordinary request, no lock and no wait. No caller waits: a command that is
-//! refused is parked and tried again.
+//! The medium is divided into stripes that map to slots with a counter each: a shared lock costs
+//! one atomic addition and one subtraction per ordinary request, without a mutex and without
+//! waiting. No caller waits: a refused command is parked and retried.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One slot for each bit of a `u64` mask.
 const SLOTS: u64 = 64;
-/// 1 MiB: most requests touch one stripe, and random ones seldom the same.
+/// 1 MiB: most requests touch a single stripe, and random requests seldom the same one.
 const STRIPE_SHIFT: u32 = 20;
-/// Set while an exclusive holder has the slot, or is collecting its slots.
+/// Set while an exclusive holder has the slot, or is still acquiring its other slots.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// A slot has a cache line of its own, so that connections on different stripes do not meet.
+/// Each slot has its own cache line, so that connections on different stripes don't contend.
 #[repr(align(64))]
 #[derive(Debug, Default)]
 struct Slot(AtomicU32);
 
-/// The table of a logical unit.
+/// The lock table of a logical unit.
 #[derive(Debug)]
 pub struct RangeLocks {
     slots: Box<[Slot]>,
 }
 
-/// What a command holds; given back with [`RangeLocks::release`].
+/// A lock held by a command; release it with [`RangeLocks::release`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Hold {
@@ -50,7 +51,7 @@ impl Default for RangeLocks {
     }
 }
 
-/// The slots of a range in bytes.
+/// The slots of a byte range.
 #[inline]
 fn mask_of(offset: u64, len: u64) -> u64 {
     if len == 0 {
@@ -66,19 +67,20 @@ fn mask_of(offset: u64, len: u64) -> u64 {
 }
 
 impl RangeLocks {
-    /// Whether no exclusive command overlaps: for reads that copy nothing and hold nothing.
+    /// Whether no exclusive lock overlaps: for reads that copy nothing and take no lock.
     #[inline]
     pub fn is_free(&self, offset: u64, len: u64) -> bool {
         bits(mask_of(offset, len)).all(|i| self.slots[i].0.load(Ordering::Acquire) & EXCLUSIVE == 0)
     }
 
-    /// A share of the range; `None` while an exclusive command has or wants part of it.
+    /// Takes a shared lock on the range; `None` while an exclusive command holds or is acquiring
+    /// part of it.
     #[inline]
     pub fn share(&self, offset: u64, len: u64) -> Option<Hold> {
         let mask = mask_of(offset, len);
         for i in bits(mask) {
             if self.slots[i].0.fetch_add(1, Ordering::AcqRel) & EXCLUSIVE != 0 {
-                // Undo this one and those before it.
+                // Undo this increment and the previous ones.
                 let taken = mask_up_to(mask, i);
                 self.release(Hold {
                     mask: taken,
@@ -93,12 +95,12 @@ impl RangeLocks {
         })
     }
 
-    /// Takes the exclusive side of the range, or as much as nobody else excludes; `Err` keeps
-    /// what was got, for the next try. Slots are taken in order, so two collectors cannot
-    /// wait for each other.
+    /// Acquires an exclusive lock on the range, or on the part that no other command holds
+    /// exclusively; `Err` has what was acquired so far, for the next attempt. Slots are taken in
+    /// order, so two commands can't wait for each other.
     ///
     /// # Errors
-    /// Not all is there yet.
+    /// The lock is not complete yet.
     pub fn exclude(&self, offset: u64, len: u64, got: Hold) -> Result<Hold, Hold> {
         let mask = mask_of(offset, len);
         let mut got = Hold {
@@ -115,7 +117,7 @@ impl RangeLocks {
         if drained { Ok(got) } else { Err(got) }
     }
 
-    /// Gives back a hold, whole or partly collected.
+    /// Releases a lock, complete or partial.
     #[inline]
     pub fn release(&self, hold: Hold) {
         for i in bits(hold.mask) {
@@ -149,7 +151,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A range's slots, across stripes, the end of the slots and the whole medium.
+    /// The slots of a range that spans stripes, wraps around the slots, or covers the whole medium.
     #[test]
     fn masks() {
         let check = |offset, len, slots: u32, first: u32| {
@@ -166,14 +168,15 @@ mod tests {
         check(u64::MAX - MIB, MIB, 2, 63);
     }
 
-    /// Sharers share, excluders exclude, and both leave the table empty.
+    /// Shared locks are compatible, exclusive locks
+    /// aren't, and releasing both leaves the table empty.
     #[test]
     fn share_and_exclude() {
         let locks = RangeLocks::default();
         let a = locks.share(0, 2 * MIB).unwrap();
         let b = locks.share(0, 512).unwrap();
         let partial = locks.exclude(MIB, 4096, Hold::NONE).unwrap_err();
-        // A waiting excluder keeps new sharers out, so that it is not starved.
+        // A waiting exclusive lock blocks new shared ones, so that it doesn't starve.
         assert!(locks.share(MIB, 512).is_none() && locks.share(0, 2 * MIB).is_none());
         assert!(!locks.is_free(MIB, 512) && locks.is_free(0, 512));
         locks.release(a);
@@ -189,7 +192,7 @@ mod tests {
         );
     }
 
-    /// Threads that add under shares and read under exclusion never see a half-done sum.
+    /// Threads that add under shared locks and read under exclusive locks never see a partial sum.
     #[test]
     fn threads() {
         use std::sync::atomic::AtomicU64;

@@ -1,6 +1,6 @@
-//! How the connections of a logical unit have each other's tasks aborted (SAM-5, 7): a request in every
-//! connection's mailbox, and a ticket that tells when all have obeyed. The one rule: each connection that
-//! got a ticket is done with it once, also when it goes away.
+//! Lets the connections of a logical unit abort each other's tasks (SAM-5, 7): a request in every
+//! connection's mailbox, and a ticket that shows when all have complied. The one rule: each
+//! connection that got a ticket completes it once, even if it closes first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ pub enum Reset {
     Target,
 }
 
-/// Whether a task management function is carried out on every connection.
+/// Tracks whether a task management function is complete on every connection.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     shared: Arc<TicketShared>,
@@ -41,7 +41,7 @@ impl Ticket {
         }
     }
 
-    /// The function may be answered.
+    /// Whether the function may be answered.
     pub fn is_done(&self) -> bool {
         self.shared.remaining.load(Ordering::Acquire) == 0
     }
@@ -59,7 +59,7 @@ impl Ticket {
     }
 }
 
-/// Whose tasks an request means.
+/// Whose tasks to abort.
 #[derive(Clone, Debug)]
 pub(super) enum AbortScope {
     Everybody,
@@ -67,12 +67,12 @@ pub(super) enum AbortScope {
     Ports(PortPair),
 }
 
-/// "Abort these": sent to other connections.
+/// A request to other connections to abort tasks.
 #[derive(Clone, Debug)]
 pub(super) struct AbortRequest {
     pub scope: AbortScope,
     pub ticket: Option<Ticket>,
-    /// CLEAR TASK SET by this nexus: others are told.
+    /// The nexus that sent CLEAR TASK SET: other nexuses that lose tasks are notified.
     pub cleared_by: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl AbortRequest {
     }
 }
 
-/// Where other connections' requests to abort arrive.
+/// Receives abort requests from other connections.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pending: AtomicBool,
@@ -115,17 +115,17 @@ impl Mailbox {
         self.waker.wake();
     }
 
-    /// Has its connection look around without a request.
+    /// Wakes the connection without a request.
     pub fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Whether something has come.
+    /// Whether there are requests.
     pub fn has_requests(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// What has come.
+    /// Takes the pending requests.
     pub fn take(&self) -> Vec<AbortRequest> {
         self.pending.store(false, Ordering::Release);
         std::mem::take(&mut *self.requests.lock().expect("nobody panics with a mailbox"))
@@ -134,7 +134,7 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        // A connection that is gone has nothing left to abort.
+        // A closed connection has nothing left to abort.
         for request in self
             .requests
             .get_mut()

@@ -1,7 +1,7 @@
-//! The logical units of a target by their numbers, and the answers that the target gives when
-//! there is none. Units come and go while connections are served: a connection looks at
-//! [`LunMap::generation`] before each batch. The one rule: whoever stays is told of a change
-//! (REPORTED LUNS DATA HAS CHANGED) before the next command is executed.
+//! The logical units of a target by LUN, and the answers for LUNs that don't exist. Units may be
+//! added and removed while connections are open: a connection checks [`LunMap::generation`] before
+//! each batch. The one rule: nexuses with open units are notified of a change (REPORTED LUNS DATA
+//! HAS CHANGED) before their next command is executed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -17,16 +17,16 @@ use super::{CommandOutcome, DataIn, LogicalUnit, TransportCommand};
 
 type Numbered = (u16, Arc<LogicalUnit>);
 
-/// Which LUN is which. One for each target, shared by its connections.
+/// Maps LUNs to units. One for each target, shared by its connections.
 pub struct LunMap {
-    /// In order of their numbers.
+    /// Ordered by LUN.
     units: RwLock<Vec<Numbered>>,
     generation: AtomicU64,
     own: Weak<LunMap>,
 }
 
 impl LunMap {
-    /// The units know their map from now on (REPORT LUNS, EXTENDED COPY).
+    /// A map of these units, which keep a reference to it (for REPORT LUNS and EXTENDED COPY).
     ///
     /// # Panics
     /// A unit is in a map already, or two have the same number.
@@ -47,19 +47,19 @@ impl LunMap {
         Some(Arc::clone(&units[index].1))
     }
 
-    /// All of them in order.
+    /// All units, ordered by LUN.
     pub fn units(&self) -> Vec<Numbered> {
         self.read().clone()
     }
 
-    /// Counts the changes.
+    /// Number of changes so far.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Takes units away and puts others in, whose numbers may be those of units that leave. The units that left: what
-    /// connections have under way on them comes to its end.
+    /// Removes units and adds others, which may reuse the LUNs of removed ones. Returns the removed
+    /// units: commands in progress on them run to completion.
     ///
     /// # Panics
     /// A unit is in a map already, or two have the same number.
@@ -92,14 +92,16 @@ impl LunMap {
         inquiry::report_luns(numbers.into_iter().map(lun_field))
     }
 
-    /// An I_T nexus has the list: it need not be told of changes any more (SAM-5, 5.14.2).
+    /// Called when a nexus has received the list: it needn't be notified of changes any more
+    /// (SAM-5, 5.14.2).
     pub(super) fn reported_to(&self, nexus: u64) {
         self.read()
             .iter()
             .for_each(|(_, unit)| unit.luns_reported_to(nexus));
     }
 
-    /// The answer to a command of `nexus` for a LUN that is not there (SPC-4, 6.6.1, 6.33, 6.39; SAM-5, 4.6.4).
+    /// The answer to a command of `nexus` for a LUN that doesn't exist (SPC-4, 6.6.1, 6.33, 6.39;
+    /// SAM-5, 4.6.4).
     pub fn answer_unknown(&self, nexus: u64, command: &TransportCommand<'_>) -> CommandOutcome {
         let cdb = cdb::pad(command.cdb);
         let not_supported = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0x00);

@@ -1,6 +1,6 @@
-//! Persistent reservations of a logical unit (SPC-4, 5.12). A pure state machine: the logical unit feeds it
-//! service actions and carries out the effects (unit attentions, aborted tasks, saving). The one rule: it
-//! never looks at who is connected.
+//! Persistent reservations of a logical unit (SPC-4, 5.12). A pure state machine: the logical unit passes it service
+//! actions and carries out the effects (unit attentions, aborted tasks, saving). The one rule: it does not depend on
+//! which nexuses are connected.
 
 use brunt_wire::scsi::persistent::{FullStatus, OutList, ReservationType, out};
 use brunt_wire::scsi::persistent::{read_full_status, read_keys, read_reservation};
@@ -8,10 +8,10 @@ use brunt_wire::scsi::sense::{Sense, key};
 
 use super::attention::Attention;
 
-/// More registrations than this are refused (INSUFFICIENT REGISTRATION RESOURCES).
+/// Maximum number of registrations; more are refused (INSUFFICIENT REGISTRATION RESOURCES).
 pub const REGISTRATIONS_MAX: usize = 256;
 
-/// An I_T nexus by its names, which outlive connections.
+/// An I_T nexus, identified by names that outlive its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortPair {
     /// `iqn…,i,0x…`
@@ -43,7 +43,7 @@ pub struct Reservations {
     held: Option<Held>,
 }
 
-/// Why a service action was not done.
+/// Why a service action was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationRefusal {
     /// RESERVATION CONFLICT.
@@ -59,16 +59,16 @@ pub struct Effects {
     pub attentions: Vec<(PortPair, Attention)>,
     /// Nexuses whose tasks are to be aborted (PREEMPT AND ABORT).
     pub aborted: Vec<PortPair>,
-    /// Something that is kept through power loss changed (or ceased to be kept).
+    /// Persistent state has changed, or is no longer persistent.
     pub save: bool,
 }
 
-/// What a nexus may do.
+/// What a nexus is allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Commands of [`brunt_wire::scsi::opcodes::Access::Read`].
     pub read: bool,
-    /// And of `Write`.
+    /// Commands of `Write`.
     pub write: bool,
 }
 
@@ -85,7 +85,7 @@ const fn bad_cdb(byte: u16) -> ReservationRefusal {
 }
 
 impl Reservations {
-    /// What `who` may do now (SPC-4, table 66).
+    /// What `who` is allowed to do now (SPC-4, table 66).
     pub fn allowed(&self, who: &PortPair) -> Allowed {
         let Some(held) = &self.held else {
             return Allowed {
@@ -111,7 +111,7 @@ impl Reservations {
         self.held.is_some()
     }
 
-    /// Whether anybody is registered.
+    /// Whether there are any registrations.
     pub fn any_registered(&self) -> bool {
         !self.registrations.is_empty()
     }
@@ -132,7 +132,7 @@ impl Reservations {
         })
     }
 
-    /// Whether registrations are kept through power loss.
+    /// Whether registrations persist through power loss.
     pub fn aptpl(&self) -> bool {
         self.aptpl
     }
@@ -179,10 +179,10 @@ impl Reservations {
         read_full_status(self.generation, all)
     }
 
-    /// PERSISTENT RESERVE OUT. `scope_type` is byte 2 of the CDB, `target_ports` all there are.
+    /// PERSISTENT RESERVE OUT. `scope_type` is byte 2 of the CDB; `target_ports` lists all ports.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// The action was refused; nothing has changed.
     pub fn out(
         &mut self,
         who: &PortPair,
@@ -215,7 +215,7 @@ impl Reservations {
             out::RELEASE => self.release(who, kind()?),
             out::CLEAR => Ok(self.clear(who)),
             out::PREEMPT | out::PREEMPT_AND_ABORT => {
-                // The type matters only when a reservation is preempted.
+                // The type only matters if a reservation is preempted.
                 let mut effects = self.preempt(who, kind(), list.service_action_key)?;
                 if action == out::PREEMPT {
                     effects.aborted.clear();
@@ -241,7 +241,7 @@ impl Reservations {
                 return Err(ReservationRefusal::Conflict);
             }
         }
-        // Ports are specified by somebody who is not registered yet, and not to unregister.
+        // SPEC_I_PT is only valid from an unregistered nexus, and not to unregister.
         if list.spec_i_pt && (registered.is_some() || list.service_action_key == 0) {
             return Err(bad_list(20));
         }
@@ -298,7 +298,7 @@ impl Reservations {
         })
     }
 
-    /// Removes one registration, and the reservation with it when it depended on it.
+    /// Removes one registration, and the reservation if it depended on it.
     fn unregister(&mut self, index: usize) -> Effects {
         let mut effects = Effects::default();
         let gone = self.registrations.remove(index).who;
@@ -397,7 +397,7 @@ impl Reservations {
             save: self.aptpl,
             ..Effects::default()
         };
-        // Which registrations go, and whether the reservation becomes ours.
+        // Determine which registrations to remove, and whether `who` takes over the reservation.
         let takes_over = match &self.held {
             None => false,
             Some(held) if held.kind.all_registrants() => victim_key == 0,
@@ -430,14 +430,14 @@ impl Reservations {
                 kind,
                 holder: who.clone(),
             });
-            // Those that stay registered learn that the reservation they relied on changed.
+            // Remaining registrants are notified that the reservation they relied on changed.
             if before.is_some_and(|held| held.kind != kind && held.kind.registrants_allowed()) {
                 effects
                     .attentions
                     .extend(self.others(who, Attention::ReservationsReleased));
             }
         } else if let Some(held) = &self.held {
-            // An all-registrants reservation ends with its last registrant; that is never `who`, who stays.
+            // An all-registrants reservation ends with its last registrant, but `who` stays registered.
             debug_assert!(held.kind.all_registrants() || self.find(&held.holder).is_some());
         }
         self.generation = self.generation.wrapping_add(1);
@@ -504,7 +504,7 @@ impl Reservations {
         })
     }
 
-    /// As text, for the store; empty when nothing is to be kept through power loss.
+    /// Text for the store; empty if nothing must persist through power loss.
     pub fn to_text(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
@@ -531,10 +531,10 @@ impl Reservations {
         text
     }
 
-    /// Reads what [`Reservations::to_text`] wrote.
+    /// Parses the text from [`Reservations::to_text`].
     ///
     /// # Errors
-    /// The line, counted from one, that is none of ours.
+    /// The number, from 1, of the line that is invalid.
     pub fn from_text(text: &str) -> Result<Reservations, usize> {
         let mut read = Reservations::default();
         if text.is_empty() {
@@ -602,7 +602,7 @@ mod tests {
         }
     }
 
-    /// a holds `kind`; b is registered; c is not.
+    /// A reservation of `kind` held by a; b is registered; c is not.
     fn held(kind: ReservationType) -> Reservations {
         let mut r = Reservations::default();
         r.out(&port("a"), out::REGISTER, 0, &list(0, 1), &[1])
@@ -614,10 +614,10 @@ mod tests {
         r
     }
 
-    /// SPC-4's conflict table, for holder, registrant and stranger.
+    /// SPC-4's conflict table, for the holder, a registrant and an unregistered nexus.
     #[test]
     fn conflict_table() {
-        // type, registrant reads, registrant writes, stranger reads; strangers never write.
+        // Type, registrant reads, registrant writes, unregistered reads; unregistered nexuses never write.
         let table = [
             (WriteExclusive, true, false, true),
             (ExclusiveAccess, false, false, false),
@@ -652,7 +652,7 @@ mod tests {
         }
     }
 
-    /// A wrong key, a stranger, and a second reservation are conflicts that change nothing.
+    /// A wrong key, an unregistered nexus, and a second reservation are conflicts that change nothing.
     #[test]
     fn conflicts() {
         let check = |who: &str, action, scope_type, list: OutList, expected| {
@@ -724,7 +724,7 @@ mod tests {
         check("a", 8, 0, list(1, 0), bad_cdb(1));
     }
 
-    /// Releases tell the other registrants only for the registrants types.
+    /// A release notifies the other registrants only for the registrants types.
     #[test]
     fn release() {
         for kind in ReservationType::ALL {
@@ -738,7 +738,7 @@ mod tests {
                 Vec::new()
             };
             assert_eq!((effects.attentions, r.is_held()), (told, false), "{kind:?}");
-            // Again, and by somebody who does not hold: GOOD and nothing.
+            // A second release, and one by another registrant: GOOD, without effect.
             assert!(
                 r.out(&port("b"), out::RELEASE, kind as u8, &list(2, 0), &[1])
                     .is_ok()
@@ -766,7 +766,7 @@ mod tests {
         }
     }
 
-    /// Preempting takes the reservation over, or only removes registrations.
+    /// Preempting takes over the reservation, or only removes registrations.
     #[test]
     fn preempt() {
         let mut r = held(ExclusiveAccess);
@@ -789,7 +789,7 @@ mod tests {
             effects.aborted.is_empty() && r.is_holder(&port("a")) && !r.is_registered(&port("b"))
         );
 
-        // All registrants: key zero means everybody else.
+        // All registrants: key zero preempts all others.
         let mut r = held(WriteExclusiveAllRegistrants);
         r.out(&port("b"), out::PREEMPT, 3, &list(2, 0), &[1])
             .unwrap();
@@ -803,7 +803,7 @@ mod tests {
         assert!(r.is_registered(&port("a")) && r.allowed(&port("b")).write);
     }
 
-    /// A move registers, moves, and unregisters when asked.
+    /// REGISTER AND MOVE registers, moves, and unregisters if requested.
     #[test]
     fn register_and_move() {
         for unregister in [false, true] {
@@ -853,7 +853,7 @@ mod tests {
         assert!(matches!(refused, Err(ReservationRefusal::Check(sense)) if sense.asc == 0x55));
     }
 
-    /// What is kept reads back the same; a damaged text names its line; no APTPL, no text.
+    /// Saved text reads back equal; damaged text reports its line; without APTPL there is no text.
     #[test]
     fn text() {
         let mut r = held(WriteExclusiveRegistrantsOnly);

@@ -1,6 +1,6 @@
-//! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because the
-//! operation outlives the command, resets, and the connection that asked for it. It goes through
-//! device requests like everything else, so a slow backend is sanitized slowly.
+//! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because it
+//! outlives the command, resets, and the connection that started it. It uses ordinary device
+//! requests, so it takes as long as the backend needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,18 +14,18 @@ use super::LogicalUnit;
 use super::command::Refused;
 use super::locks::Hold;
 
-/// One request of the thread, in bytes.
+/// Size of one write request, in bytes.
 const CHUNK_BYTES: u64 = 256 << 10;
-/// One request that forgets blocks, in bytes.
+/// Size of one request that unmaps blocks, in bytes.
 const FORGET_BYTES: u64 = 64 << 20;
-/// How long the thread waits for commands that were begun before it.
+/// How long the thread waits for commands that were begun earlier.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// Whether it is at work and how far it got.
+/// Whether SANITIZE is running, and its progress.
 #[derive(Debug, Default)]
 pub(super) struct Sanitize {
     running: AtomicBool,
-    /// 65536ths.
+    /// In 65536ths.
     progress: AtomicU32,
 }
 
@@ -56,26 +56,27 @@ impl Sanitize {
 /// What to do to the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// Write this block everywhere, so many times, inverted in every other pass when asked.
+    /// Write this block everywhere, `passes` times,
+    /// inverted in every other pass if `invert` is set.
     Overwrite {
         block: Vec<u8>,
         passes: u8,
         invert: bool,
     },
-    /// Forget everything: block erase, and cryptographic erase, whose key would be a fiction. Thin
-    /// units have both, and nothing that was there can be read afterwards.
+    /// Unmap everything: for block erase, and for cryptographic erase, whose key wouldn't be real.
+    /// Thin units support both, and none of the old data can be read afterwards.
     Erase,
 }
 
-/// Reads the parameter list of OVERWRITE.
+/// Parses the parameter list of OVERWRITE.
 pub(super) fn parse_overwrite(list: &[u8], block_bytes: u32) -> Result<Method, Refused> {
     let length = usize::from(be16(list, 2));
-    // The list's own length is a field of the CDB.
+    // The list's own length is in the CDB.
     if list.len() < 5 || list.len() > block_bytes as usize + 4 {
         return Err(Refused::field(7));
     }
     let passes = list[0] & 0x1f;
-    // TEST is vendor specific, so not ours.
+    // TEST is vendor specific, so it isn't supported.
     if passes == 0 || list[0] & 0x60 != 0 {
         return Err(Refused::parameter(0));
     }
@@ -98,7 +99,7 @@ pub(super) fn parse_overwrite(list: &[u8], block_bytes: u32) -> Result<Method, R
     })
 }
 
-/// Starts the thread; the unit said yes to [`LogicalUnit::sanitize_begins`] before.
+/// Starts the thread; [`LogicalUnit::sanitize_begins`] must have returned true before.
 pub(super) fn spawn(unit: &Arc<LogicalUnit>, method: Method) {
     let shared = Arc::clone(unit);
     let work = move || {
@@ -114,7 +115,7 @@ pub(super) fn spawn(unit: &Arc<LogicalUnit>, method: Method) {
     }
 }
 
-/// Why it failed. Initiators learn only that it did.
+/// SANITIZE failed. Initiators learn no more than that.
 struct Failed;
 
 fn run(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
@@ -124,7 +125,7 @@ fn run(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
     result
 }
 
-/// Waits for every command that was begun before; new ones are refused already.
+/// Waits for all commands that were begun earlier; new ones are refused already.
 fn drain(unit: &LogicalUnit) -> Result<Hold, Failed> {
     let clock = &unit.options().clock;
     let start = clock.now();
@@ -224,7 +225,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// SBC-3's bounds on the overwrite list, and a pattern that repeats.
+    /// SBC-3's limits on the overwrite list, and a repeated pattern.
     #[test]
     fn overwrite_lists() {
         let check = |list: &[u8], byte: Option<(u8, u8)>| {

@@ -1,33 +1,33 @@
-//! Where persistent reservations live while the power is off (APTPL, SPC-4, 5.12.5).
+//! Stores persistent reservations for the time without power (APTPL, SPC-4, 5.12.5).
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Keeps one logical unit's reservations. Called under the unit's lock, before the command that
-/// changed them is answered: what `save` returned from is on stable storage.
+/// Stores one logical unit's reservations. Called under the unit's lock, before the command that
+/// changed them is answered: once `save` returns, the text is on stable storage.
 pub trait ReservationStore: Send + Sync {
-    /// What was saved last; empty when nothing was.
+    /// The text saved last; empty if there is none.
     ///
     /// # Errors
-    /// The medium's.
+    /// The storage failed.
     fn load(&self) -> io::Result<String>;
 
-    /// Replaces it; an empty text removes it.
+    /// Replaces the text; an empty text removes it.
     ///
     /// # Errors
-    /// The medium's; the old text is still there then.
+    /// The storage failed; the old text is unchanged.
     fn save(&self, text: &str) -> io::Result<()>;
 }
 
-/// A small file beside the LUN's: written whole, renamed into place, synced with its folder.
+/// A small file next to the LUN's: written completely, renamed into place, synced with its folder.
 #[derive(Debug)]
 pub struct FileStore {
     path: PathBuf,
 }
 
 impl FileStore {
-    /// The text goes to `path`; nothing is created before the first save.
+    /// Stores the text at `path`; nothing is created before the first save.
     pub fn new(path: impl Into<PathBuf>) -> FileStore {
         FileStore { path: path.into() }
     }
@@ -71,7 +71,7 @@ impl ReservationStore for FileStore {
 mod tests {
     use super::*;
 
-    /// A text survives, a second replaces it, an empty one removes it.
+    /// Saved text can be loaded, a second save replaces it, an empty one removes it.
     #[test]
     fn save_and_load() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Which targets a process serves, and who may log in to each. Read by logins and by SendTargets, changed by the
-//! command while all run. The one rule: a target keeps its [`LunMap`] for life, whatever else about it changes, so
-//! that sessions that are open see the same units as new ones.
+//! The targets that a process serves, and who may log in to each. Read by logins and by SendTargets, changed by the
+//! command while sessions run. The one rule: a target keeps its [`LunMap`] for life, whatever else about it changes, so
+//! that open and new sessions see the same units.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -12,16 +12,16 @@ use crate::scsi::LunMap;
 pub struct ServedTarget {
     /// Its iSCSI name.
     pub name: String,
-    /// What people call it.
+    /// Its human-readable alias.
     pub alias: Option<String>,
-    /// Who may log in; empty: everyone.
+    /// Users who may log in; empty: everyone.
     pub users: Vec<ChapUser>,
     /// Its logical units.
     pub luns: Arc<LunMap>,
 }
 
 impl ServedTarget {
-    /// A target that lets everyone in.
+    /// A target without authentication.
     pub fn new(name: impl Into<String>, luns: Arc<LunMap>) -> ServedTarget {
         ServedTarget {
             name: name.into(),
@@ -31,7 +31,7 @@ impl ServedTarget {
         }
     }
 
-    /// The same for those who know these credentials; with `own` it proves itself to who asks.
+    /// Adds a user who may log in; with `own`, the target also authenticates itself on request.
     ///
     /// # Errors
     /// The two secrets are the same.
@@ -55,7 +55,7 @@ impl std::fmt::Debug for ServedTarget {
     }
 }
 
-/// The same secret both ways would let an initiator without it log in.
+/// If both directions had the same secret, an initiator without it could log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the CHAP secrets of the two directions must differ")]
 pub struct SameSecret;
@@ -87,11 +87,11 @@ struct Entries {
 }
 
 impl Directory {
-    /// These targets. `discovery` may ask for the targets' names; `None`: everyone, or where a target has users, those
-    /// of all targets.
+    /// A directory of these targets. `discovery` lists who may run discovery; `None`: everyone, or the users of all
+    /// targets if a target has users.
     ///
     /// # Panics
-    /// Two targets have one name.
+    /// Two targets have the same name.
     pub fn new(targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>) -> Directory {
         let targets = checked(targets);
         Directory {
@@ -99,10 +99,10 @@ impl Directory {
         }
     }
 
-    /// Puts others in their place, and returns those that are there no more.
+    /// Replaces the targets, and returns those that were removed.
     ///
     /// # Panics
-    /// Two targets have one name.
+    /// Two targets have the same name.
     pub fn replace(
         &self,
         targets: Vec<ServedTarget>,
@@ -120,7 +120,7 @@ impl Directory {
             .collect()
     }
 
-    /// The target of this name.
+    /// Finds a target by name.
     pub fn find(&self, name: &str) -> Option<Arc<ServedTarget>> {
         self.read()
             .targets
@@ -129,12 +129,12 @@ impl Directory {
             .cloned()
     }
 
-    /// All of them.
+    /// All targets.
     pub fn targets(&self) -> Vec<Arc<ServedTarget>> {
         self.read().targets.clone()
     }
 
-    /// Who may ask for names; empty: everyone.
+    /// Users who may run discovery; empty: everyone.
     pub fn discovery_users(&self) -> Vec<ChapUser> {
         let inner = self.read();
         match &inner.discovery {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Discovery asks for what a target asks for, unless it has users of its own.
+    /// Discovery requires the targets' users, unless it has its own.
     #[test]
     fn discovery_users() {
         let open = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
@@ -198,7 +198,7 @@ mod tests {
         );
     }
 
-    /// Names are found whatever their case, and what left is known.
+    /// Names are matched regardless of case, and removed targets are returned.
     #[test]
     fn replacing() {
         let directory = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);

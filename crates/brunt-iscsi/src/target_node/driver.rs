@@ -1,8 +1,7 @@
-//! One connection in full-feature phase: one thread, one ring, one loop. Reads as much as there
-//! is, has [`TargetConnection`] answer every PDU in it, sends all answers in one vectored call: at depth
-//! 32 that is one system call for many commands. Payloads of writes are received where they
-//! belong; payloads of reads are sent from where they are. The one rule: what a PDU means is
-//! decided in `connection`; here bytes are moved.
+//! Runs one connection in full-feature phase: one thread, one ring, one loop. It reads all available data, has
+//! [`TargetConnection`] handle every PDU in it, and sends all responses in one vectored call: at depth 32 that is one
+//! system call for many commands. Write payloads are received directly into their destination, read payloads are sent
+//! from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -28,30 +27,30 @@ use super::session::{
 use super::units::Units;
 use crate::scsi::{CommandOutcome, DataIn, LunMap, TransportCommand};
 
-/// Room for what is not placed: the commands of a queue of 32 writes of 4 KiB with their data, so
-/// that one receive takes them all; no more than that is copied when a burst of large ones begins.
+/// Size of the receive buffer: 32 write commands of 4 KiB with their data, so that one receive gets them all, while a
+/// burst of large writes copies no more than this.
 const RX_BYTES: usize = 160 << 10;
-/// A data segment up to this length is copied out of the receive buffer when it is there; a longer
-/// one is received to its place.
+/// A data segment up to this length is copied from the receive buffer if it is there; a longer one is received directly
+/// into its destination.
 const COPY_BYTES_MAX: usize = 16 << 10;
-/// Answers queued and data promised, in bytes, beyond which no further PDU is looked at.
+/// Limit on queued responses and promised data, in bytes, above which no further PDU is processed.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 /// The tag of a command that is answered already.
 const NO_TAG: u64 = u64::MAX;
-/// After the last answer, so long for the peer to take it.
+/// Time for the peer to receive the last response.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What all connections of a process share.
 pub struct SharedTarget {
-    /// Sessions, and the targets they are of.
+    /// Sessions, and their targets.
     pub table: SessionTable,
-    /// Of all connections.
+    /// Keep-alive settings of all connections.
     pub keep_alive: KeepAlive,
-    /// Where they come in, and how they are treated.
+    /// The portals, and the settings for new connections.
     pub entrance: CurrentEntrance,
 }
 
-/// A connection's counters for others to read.
+/// A connection's counters, readable from other threads.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
     fields: [AtomicU64; 7],
@@ -88,10 +87,10 @@ impl LiveCounters {
     }
 }
 
-/// Runs a connection to its end. `early` is what came behind the last login request.
+/// Runs a connection to its end. `early` is the data received after the last login request.
 ///
 /// # Errors
-/// The kernel gives no ring, or a logical unit does not open.
+/// The kernel can't create a ring, or a logical unit doesn't open.
 pub fn run(
     logged_in: LoggedInConnection,
     socket: TcpStream,
@@ -110,21 +109,21 @@ pub fn run(
     result
 }
 
-/// Why a connection ended otherwise than by logout or by its peer.
+/// Why a connection ended, other than by logout or by its peer.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The ring, the socket.
+    /// The ring or the socket failed.
     #[error("the connection's ring: {0}")]
     Io(#[from] std::io::Error),
-    /// A logical unit.
+    /// A logical unit didn't open.
     #[error("LUN {lun}: {source}")]
     Unit {
-        /// Its number.
+        /// Its LUN.
         lun: u16,
-        /// What its backend said.
+        /// The backend's error.
         source: brunt_block::OpenError,
     },
-    /// The initiator did what nothing can follow.
+    /// The initiator broke the protocol.
     #[error("the initiator broke the protocol: {0}")]
     Protocol(#[from] Broken),
 }
@@ -197,7 +196,7 @@ fn serve(
     result
 }
 
-/// The socket side of a connection, and all that [`TargetConnection`] reaches through it.
+/// The socket side of a connection, and everything that [`TargetConnection`] accesses through it.
 struct SocketIo<'a> {
     stream: Stream,
     ring: Ring,
@@ -210,11 +209,11 @@ struct SocketIo<'a> {
     header_digest: bool,
     data_digest: bool,
     lent: Vec<Lent>,
-    /// The digest of so many zeros, the last asked for.
+    /// Length and digest of the last run of zeros.
     zeros_digest: (usize, [u8; DIGEST_BYTES]),
 }
 
-/// Where in a PDU the bytes are.
+/// How far a PDU has been read.
 struct Reader {
     state: ReadState,
     scratch: Vec<u8>,
@@ -222,7 +221,7 @@ struct Reader {
 
 enum ReadState {
     Header,
-    /// The data segment is on its way to its place.
+    /// The data segment is being received into its destination.
     Placing {
         start: usize,
         len: usize,
@@ -340,7 +339,7 @@ impl SocketIo<'_> {
             && (self.stream.queued_bytes() > 0 || connection.outstanding() > 0)
     }
 
-    /// Takes every PDU that is there.
+    /// Processes every PDU that is there.
     fn read(
         &mut self,
         connection: &mut TargetConnection,
@@ -420,8 +419,8 @@ impl SocketIo<'_> {
         }
     }
 
-    /// Takes the header at the front, and its data when that is there too. False when more is needed.
-    // Long because every destination of data stands in it twice: for data that is there, and for data to come.
+    /// Processes the header at the front, and its data if that is there too. Returns false if more data is needed.
+    // Long because it handles every destination twice: for data that is there, and for data still to come.
     fn read_header(
         &mut self,
         connection: &mut TargetConnection,
@@ -588,14 +587,14 @@ impl ConnectionIo for SocketIo<'_> {
             }
             DataIn::Inline { offset, len: whole } => {
                 let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun, NO_TAG).clone());
-                // An answer that had to wait for its command's data, and whose unit was replaced meanwhile.
+                // The response had to wait for its command's data, and the unit was replaced meanwhile.
                 let is_gone = |memory: &SparseMemory| offset + u64::from(whole) > memory.room();
                 let inline = match inline {
                     Inline::Memory(memory) if is_gone(&memory) => Inline::Zeros,
                     inline => inline,
                 };
                 if let (Inline::Memory(memory), true) = (&inline, self.data_digest) {
-                    // The medium may change between the digest and the sending: a copy does not.
+                    // The medium could change between the digest and the sending, so send a copy.
                     let mut buf = self.ring.pool().take(whole as usize);
                     memory.read(offset, &mut buf);
                     return self.send_data_in(lun, DataIn::Buf(buf, whole), pdus);
@@ -664,7 +663,7 @@ impl ConnectionIo for SocketIo<'_> {
                 advertise,
                 group,
             } = &door.portal;
-            // A portal on every address is reached by the one that this initiator came through.
+            // For a portal on every address, advertise the address that this initiator connected to.
             let ip = if listen.ip().is_unspecified() {
                 self.local.ip()
             } else {

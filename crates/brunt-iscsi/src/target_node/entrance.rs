@@ -1,6 +1,6 @@
-//! Where a target listens, and how it treats those who come in: everything about connections to come that an operator
-//! may change while it serves. Read by the thread of logins, by new connections and by SendTargets. The one rule: a
-//! portal that stays keeps its socket, so that nobody who knocks while things change is turned away.
+//! Where a target listens, and how it treats new connections: all settings for connections to come that an operator may
+//! change while it serves. Read by the login thread, by new connections and by SendTargets. The one rule: a portal that
+//! stays keeps its socket, so that no connection attempt is refused during a change.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,9 +16,9 @@ use crate::params::Wishes;
 pub struct Portal {
     /// Address and port; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// What discovery says instead (`host:port`), where initiators reach it under another address.
+    /// The address that discovery reports instead (`host:port`), if initiators reach the portal under another address.
     pub advertise: Option<String>,
-    /// Its portal group tag. Portals of one group lead to one target port; those of different groups to different ones.
+    /// Portal group tag. Portals of one group lead to the same target port; other groups lead to other target ports.
     pub group: u16,
 }
 
@@ -32,37 +32,37 @@ impl From<SocketAddr> for Portal {
     }
 }
 
-/// Why portals do not open.
+/// Why portals couldn't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PortalError {
-    /// One of them.
+    /// A portal's address can't be listened on.
     #[error("cannot listen on {portal}: {source}")]
     Listen {
-        /// Its address.
+        /// The portal's address.
         portal: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is none.
+    /// There are no portals.
     #[error("a target needs a portal to listen on")]
     NoPortal,
 }
 
-/// Connections that the kernel holds until they are accepted; it takes less where net.core.somaxconn is less.
-/// With the standard library's 128 a flood fills it between two turns of the thread of logins, and then everyone's
-/// SYN is dropped: who knocks waits a second for TCP to send it again.
+/// Connections that the kernel queues until they are accepted; fewer if net.core.somaxconn is lower. With the standard
+/// library's 128, a flood fills the queue between two iterations of the login thread, and further SYNs are dropped:
+/// clients then wait a second for TCP to resend them.
 const BACKLOG: i32 = 4096;
-/// How long a socket that is listened to no more may take to close.
+/// How long to wait for an old listening socket to close.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// A portal with its socket.
 #[derive(Clone, Debug)]
 pub struct OpenPortal {
-    /// With the port that was picked.
+    /// The portal, with the port that was picked.
     pub portal: Portal,
-    /// Where connections come from; it does not block.
+    /// The non-blocking listening socket.
     pub listener: Arc<TcpListener>,
-    /// The address that was asked for.
+    /// The address that was configured.
     asked: SocketAddr,
 }
 
@@ -70,7 +70,7 @@ impl OpenPortal {
     fn open(portal: &Portal) -> Result<OpenPortal, PortalError> {
         let open = || {
             let listener = TcpListener::bind(portal.listen)?;
-            // Listening again only changes the backlog.
+            // Calling listen again only changes the backlog.
             rustix::net::listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
             let portal = Portal {
@@ -93,12 +93,12 @@ impl OpenPortal {
     }
 }
 
-/// Portals whose sockets are open.
+/// Portals with open sockets.
 #[derive(Clone, Debug)]
 pub struct OpenPortals(Vec<OpenPortal>);
 
 impl OpenPortals {
-    /// Opens these. What is open under the address that is asked for is taken over.
+    /// Opens these portals. Sockets that are already open for a configured address are reused.
     ///
     /// # Errors
     /// There is no portal, or one cannot be listened on.
@@ -126,17 +126,17 @@ impl OpenPortals {
             .map(OpenPortals)
     }
 
-    /// None yet.
+    /// No portals.
     pub fn none() -> OpenPortals {
         OpenPortals(Vec::new())
     }
 
-    /// Each portal, with the port that was picked.
+    /// The portals, with the ports that were picked.
     pub fn portals(&self) -> Vec<Portal> {
         self.0.iter().map(|door| door.portal.clone()).collect()
     }
 
-    /// Each with its socket.
+    /// The portals with their sockets.
     pub fn doors(&self) -> &[OpenPortal] {
         &self.0
     }
@@ -148,34 +148,34 @@ impl OpenPortals {
     }
 }
 
-/// What holds for connections to come.
+/// Settings for new connections.
 #[derive(Clone, Debug)]
 pub struct Entrance {
-    /// Where they come in.
+    /// The open portals.
     pub open: OpenPortals,
-    /// What is negotiated for.
+    /// The parameters to negotiate for.
     pub wishes: Arc<Wishes>,
-    /// Of connections in full feature phase.
+    /// Socket options of connections in full-feature phase.
     pub sockets: SocketOptions,
 }
 
-/// The entrance as it is now.
+/// The current entrance.
 #[derive(Debug)]
 pub struct CurrentEntrance(RwLock<Arc<Entrance>>);
 
 impl CurrentEntrance {
-    /// Begins like this.
+    /// Starts with this entrance.
     pub fn new(entrance: Entrance) -> CurrentEntrance {
         CurrentEntrance(RwLock::new(Arc::new(entrance)))
     }
 
-    /// As it is.
+    /// The current entrance.
     pub fn get(&self) -> Arc<Entrance> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another in its place. `wake` has the thread of logins look at it; when this returns, portals that are no
-    /// more are closed, and their addresses free.
+    /// Replaces the entrance. `wake` must wake the login thread; returns when removed portals are closed and their
+    /// addresses free.
     pub fn replace(&self, next: Entrance, wake: impl FnOnce()) {
         let next = Arc::new(next);
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,8 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 0)).into()
     }
 
-    /// What stays keeps its socket, whatever else is said of it; what is asked for twice is open twice.
+    /// A portal that stays keeps its socket, even if its other
+    /// settings change; one that is configured twice is opened twice.
     #[test]
     fn portals_are_taken_over() {
         let first = OpenPortals::open(&[any(), any()], &OpenPortals::none()).unwrap();

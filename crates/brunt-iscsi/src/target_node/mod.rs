@@ -1,10 +1,10 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
-//! A connection's life: [`server`] accepts it and runs its [`login`] among all others in one thread;
-//! then it gets its own thread, in which [`driver`] feeds a [`connection`] (the rules of
-//! full-feature phase) from a socket and hands its commands to [`units`]. What connections of one
-//! [`session`] share is behind one mutex, taken once a batch. [`directory`] lists the targets,
-//! [`entrance`] says where they are reached.
+//! A connection's life: [`server`] accepts it and runs its [`login`], for all connections in one
+//! thread; then the connection gets its own thread, where [`driver`] feeds PDUs from a socket to
+//! [`connection`] (the rules of full-feature phase) and hands commands to [`units`]. State shared
+//! by a [`session`]'s connections is behind one mutex, locked once per batch. [`directory`] lists
+//! the targets, [`entrance`] their portals.
 
 pub mod connection;
 pub mod directory;

@@ -1,6 +1,6 @@
-//! The whole target: portals, the one thread that runs all logins, a thread for each logged-in connection,
-//! and an orderly shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has
-//! not logged in costs a bounded amount of memory, no thread, and does not delay those that have.
+//! The whole target: portals, one thread for all logins, one thread for each logged-in connection, and an orderly
+//! shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has not logged in costs a
+//! bounded amount of memory and no thread, and does not delay those that have.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,53 +26,53 @@ use crate::chap::{Challenge, ChapUser};
 use crate::params::Wishes;
 use crate::scsi::DiskEvent;
 
-/// How a target server is made, whichever targets it serves.
+/// Settings of a target server, independent of its targets.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
-    /// Where it listens.
+    /// The portals to listen on.
     pub portals: Vec<Portal>,
-    /// Who may ask for the targets' names; `None`: everyone, or where a target has users, those of all targets.
+    /// Users who may run discovery; `None`: everyone, or the users of all targets if a target has users.
     pub discovery: Option<Vec<ChapUser>>,
     /// Parameters to negotiate for.
     pub wishes: Wishes,
-    /// Sessions at once.
+    /// Maximum number of sessions.
     pub sessions_max: usize,
-    /// Connections that have not logged in; when there are more, the oldest goes.
+    /// Maximum number of connections that have not logged in; beyond it, the oldest is dropped.
     pub half_open_max: usize,
-    /// A login takes no longer, however many bytes of it come.
+    /// Maximum duration of a login, even if data keeps arriving.
     pub login_timeout: Duration,
-    /// How silent initiators are looked after.
+    /// How idle initiators are checked.
     pub keep_alive: KeepAlive,
-    /// Of connections that have logged in.
+    /// Socket options of connections that have logged in.
     pub sockets: SocketOptions,
-    /// Who is told what happens.
+    /// Receives events.
     pub listener: Listener,
 }
 
-/// What an operator wants to know at once; [`TargetStats`] counts it as well.
+/// An event that an operator wants to see at once; [`TargetStats`] counts it as well.
 #[derive(Debug)]
 pub enum TargetEvent<'a> {
     /// A login was answered with a status other than success.
     LoginRefused {
-        /// Who asked; empty when it did not get so far as to say.
+        /// The initiator's name; empty if it hasn't sent one.
         initiator: &'a str,
-        /// Class and detail, RFC 7143, 11.13.5.
+        /// Class and detail (RFC 7143, 11.13.5).
         status: u16,
     },
-    /// A connection ended because its initiator broke the protocol, or for trouble of our own.
+    /// A connection ended because its initiator broke the protocol, or because of an internal error.
     ConnectionBroken {
-        /// Counted from the target's start.
+        /// Number of the connection since the target's start.
         connection: u64,
         /// Why.
         error: &'a ConnectionError,
     },
-    /// A medium changed, or fails.
+    /// A medium changed or fails.
     Disk {
-        /// Whose LUN it is, where there are several targets.
+        /// The target of the LUN, if there are several targets.
         target: Option<&'a str>,
-        /// Which LUN.
+        /// The LUN.
         lun: u16,
-        /// What happened to it.
+        /// What happened.
         event: &'a DiskEvent,
     },
 }
@@ -105,15 +105,15 @@ impl fmt::Display for TargetEvent<'_> {
     }
 }
 
-/// Called for each [`TargetEvent`], in the thread where it happens: it must not block for long. The
-/// default hears nothing.
+/// Called for each [`TargetEvent`], on the thread where it happens, so it must not block for long. The default ignores
+/// all events.
 #[derive(Clone, Default)]
 pub struct Listener(Option<Arc<Hear>>);
 
 type Hear = dyn Fn(&TargetEvent<'_>) + Send + Sync;
 
 impl Listener {
-    /// Calls `hear`.
+    /// A listener that calls `hear`.
     pub fn new(hear: impl Fn(&TargetEvent<'_>) + Send + Sync + 'static) -> Listener {
         Listener(Some(Arc::new(hear)))
     }
@@ -135,10 +135,9 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Connections that have not logged in, unless it is set otherwise.
+/// Default limit for connections that have not logged in.
 const HALF_OPEN_MAX: usize = 256;
-/// How long a login may take, unless it is set otherwise: as long as open-iscsi waits for its answer
-/// (`node.conn[0].timeo.login_timeout`).
+/// Default time limit for a login: as long as open-iscsi waits for its response (`node.conn[0].timeo.login_timeout`).
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Default for TargetConfig {
@@ -152,8 +151,8 @@ impl Default for TargetConfig {
             sessions_max: 128,
             half_open_max: HALF_OPEN_MAX,
             login_timeout: LOGIN_TIMEOUT,
-            // An initiator without its own thread for the connection (libiscsi's tools) answers when
-            // its program calls it again: a minute's pause of the program is no dead peer.
+            // Initiators without a thread for the connection (libiscsi's tools) respond only when their program calls
+            // them: a program that pauses for a minute is not a dead peer.
             keep_alive: KeepAlive {
                 idle: Duration::from_secs(30),
                 patience: Duration::from_secs(90),
@@ -177,15 +176,15 @@ impl TargetConfig {
 /// Why a target did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A portal, or that there is none.
+    /// A portal can't be opened, or there is none.
     #[error(transparent)]
     Portal(#[from] PortalError),
-    /// A thread or its wake-up line.
+    /// A thread or its wake-up socket can't be created.
     #[error("cannot start the thread for logins: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// What a target did so far.
+/// A target's counters so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetStats {
     /// Sessions opened, discovery included.
@@ -194,15 +193,15 @@ pub struct TargetStats {
     pub sessions_open: u64,
     /// Connections that logged in.
     pub connections: u64,
-    /// Of all connections together.
+    /// Sum over all connections.
     pub counters: ConnectionCounters,
     /// System calls of all connections' rings.
     pub system_calls: u64,
     /// Logins refused with a status.
     pub logins_refused: u64,
-    /// Logins that were not completed: dropped for age or number, or closed by the peer.
+    /// Logins that were not completed: dropped because of age or number, or closed by the peer.
     pub logins_dropped: u64,
-    /// Connections that ended because the initiator broke the protocol, or for trouble of our own.
+    /// Connections that ended because the initiator broke the protocol, or because of an internal error.
     pub connections_broken: u64,
 }
 
@@ -227,10 +226,10 @@ struct State {
 
 #[derive(Default)]
 struct Totals {
-    /// Each with its target's name; discovery has none.
+    /// Counters of running connections, with their target's name, which is empty for discovery.
     live: Vec<(String, Arc<LiveCounters>)>,
     past: TargetStats,
-    /// By the target's name.
+    /// Counters of ended connections, by target name.
     past_of: BTreeMap<String, ConnectionCounters>,
 }
 
@@ -283,7 +282,7 @@ impl TargetServer {
         })
     }
 
-    /// Where it listens, in the order of the configuration.
+    /// The addresses it listens on, in the order of the configuration.
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.open_portals()
             .portals()
@@ -297,16 +296,16 @@ impl TargetServer {
         self.state.shared.entrance.get().open.clone()
     }
 
-    /// Takes connections from now on as `config` says, through these portals; of the rest of `config` nothing changes.
-    /// Sessions stay, but for those of portal groups that are no more: their initiators are asked to log out, and cut
-    /// off after `grace`.
+    /// Accepts new connections with the settings of `config`, through these portals; the rest of `config` is ignored.
+    /// Sessions stay, except those of removed portal groups: their initiators are asked to log out, and disconnected
+    /// after `grace`.
     pub fn renew_entrance(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
         let SharedTarget {
             table, entrance, ..
         } = &self.state.shared;
         table.set_sessions_max(config.sessions_max);
-        // Before the sessions of groups that are no more are looked for: nobody joins them after that.
+        // Before looking for sessions of removed groups, so that no new ones are admitted to them.
         table.set_groups(&groups);
         entrance.replace(config.entrance(open), || self.wake());
         self.dismiss(grace, |session| {
@@ -314,8 +313,8 @@ impl TargetServer {
         });
     }
 
-    /// Serves these targets from now on. Those that stay keep their sessions, whatever else about them changes; the
-    /// initiators of those that do not are asked to log out, and cut off after `grace`. Returns when they are gone.
+    /// Replaces the targets. Targets that stay keep their sessions, whatever else about them changes; initiators of
+    /// removed targets are asked to log out, and disconnected after `grace`. Returns when they are gone.
     pub fn replace(
         &self,
         targets: Vec<ServedTarget>,
@@ -349,7 +348,7 @@ impl TargetServer {
         self.state.shared.table.directory().targets()
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn stats(&self) -> TargetStats {
         let totals = lock(&self.state.totals);
         let mut stats = totals.past;
@@ -363,7 +362,7 @@ impl TargetServer {
         stats
     }
 
-    /// What it did for each target that it serves, by connections past and present; and sessions that are open.
+    /// Counters for each target, over past and present connections, and the number of open sessions.
     pub fn stats_by_target(&self) -> Vec<(String, ConnectionCounters, usize)> {
         let totals = lock(&self.state.totals);
         let table = &self.state.shared.table;
@@ -386,8 +385,8 @@ impl TargetServer {
             .collect()
     }
 
-    /// Takes no more logins, asks the initiators to log out, closes what is left after `grace`.
-    /// Returns what the target did.
+    /// Accepts no more logins, asks the initiators to log out, and closes remaining connections after `grace`. Returns
+    /// the final counters.
     pub fn shutdown(&self, grace: Duration) -> TargetStats {
         self.stop(grace);
         self.stats()
@@ -408,12 +407,12 @@ impl TargetServer {
         table.ask_logout(grace.as_secs().clamp(1, 60) as u16, |_| true);
         if !self.wait_idle(grace) {
             table.close(0, |_| true);
-            // Closing takes a connection as long as its farewell at most.
+            // A closing connection takes at most the time for its last response.
             self.wait_idle(Duration::from_secs(5));
         }
     }
 
-    /// Has the thread of logins look up. A full line wakes as well.
+    /// Wakes the login thread. A write that fails because the buffer is full needs no retry: the full buffer wakes it.
     fn wake(&self) {
         let _ = (&self.wake).write(&[1]);
     }
@@ -434,10 +433,10 @@ impl Drop for TargetServer {
     }
 }
 
-/// How often the media behind the LUNs are looked at: a file that was resized or deleted is noticed within this.
+/// How often the media of the LUNs are checked: a resized or deleted file is noticed within this time.
 const DISK_LOOK: Duration = Duration::from_millis(250);
 
-/// Looks after the media. A thread of its own: a file system may let it wait.
+/// Checks the media. In a separate thread, because file systems may block it.
 fn watch_disks(state: &State) {
     while !state.stop.load(Ordering::Acquire) {
         let targets = state.shared.table.directory().targets();
@@ -456,7 +455,7 @@ fn watch_disks(state: &State) {
     }
 }
 
-/// The thread of logins.
+/// The login thread.
 struct Acceptor {
     state: Arc<State>,
     /// Oldest first.
@@ -468,20 +467,20 @@ struct Acceptor {
 struct HalfOpen {
     socket: TcpStream,
     login: TargetLogin,
-    /// Never longer than one login PDU and what fits behind it.
+    /// At most one login PDU and some data after it.
     received: Vec<u8>,
     to_send: Vec<u8>,
     deadline: Instant,
-    /// Logged in, when `to_send` is out.
+    /// Logged in once `to_send` is sent.
     done: Option<Box<LoggedInConnection>>,
-    /// Refused: close when `to_send` is out and the peer has closed or time is up.
+    /// Refused: close when `to_send` is sent and the peer has closed, or after a timeout.
     refused: bool,
 }
 
-/// One login PDU with some room: nothing an initiator sends in this phase is longer.
+/// One login PDU and some more: nothing an initiator sends in this phase is longer.
 const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
 
-/// What became of a half-open connection when it was looked at.
+/// The state of a half-open connection after it was processed.
 enum Fate {
     Stays,
     Gone,
@@ -493,11 +492,11 @@ impl Acceptor {
         while !self.state.stop.load(Ordering::Acquire) {
             let entrance = self.state.shared.entrance.get();
             let (ready, accepting) = self.wait(&entrance);
-            // First those under way, whose places `ready` knows: accepting moves them.
+            // Process the logins first, while the indexes in `ready` are valid: accepting changes them.
             self.look(&ready);
             self.expire();
             if accepting {
-                // Not the one that was waited at: it may have been renewed meanwhile.
+                // Use the current entrance: it may have been replaced during the wait.
                 drop(entrance);
                 self.accept(&self.state.shared.entrance.get());
             }
@@ -507,7 +506,7 @@ impl Acceptor {
         }
     }
 
-    /// Waits for anything. Which logins are ready, and whether somebody knocks.
+    /// Waits for any event. Returns which logins are ready, and whether there are new connections.
     fn wait(&mut self, entrance: &Entrance) -> (Vec<bool>, bool) {
         let doors = entrance.open.doors();
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + doors.len() + 1);
@@ -537,7 +536,7 @@ impl Acceptor {
                 }
             });
         if poll(&mut polled, timeout.as_ref()).is_err() {
-            // EINTR, or ENOMEM in passing: look again, not at once.
+            // EINTR, or a temporary ENOMEM: retry, after a pause.
             std::thread::sleep(Duration::from_millis(10));
         }
         let count = self.logins.len();
@@ -548,7 +547,7 @@ impl Acceptor {
         let accepting = polled[count..count + doors.len()]
             .iter()
             .any(|fd| !fd.revents().is_empty());
-        // Read empty: it says that something is new, not what.
+        // Drain the socket: a wake-up has no content.
         while matches!((&self.woken).read(&mut [0; 64]), Ok(count) if count > 0) {}
         (ready, accepting)
     }
@@ -558,12 +557,12 @@ impl Acceptor {
             listener, portal, ..
         } in entrance.open.doors()
         {
-            // Some at a time, so that a flood does not starve the logins under way.
+            // A limited number at a time, so that a flood doesn't starve the logins in progress.
             for _ in 0..64 {
                 let socket = match listener.accept() {
                     Ok((socket, _)) => socket,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // Gone again before it was accepted.
+                    // Closed before it was accepted.
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -573,7 +572,7 @@ impl Acceptor {
                         continue;
                     }
                     Err(_) => {
-                        // Out of descriptors: the oldest half-open login has one to give.
+                        // Out of descriptors: dropping the oldest half-open login frees one.
                         if let Some(oldest) = self.logins.pop_front() {
                             oldest.abandon(&self.state);
                         } else {
@@ -607,9 +606,9 @@ impl Acceptor {
         }
     }
 
-    /// Only those that are ready cost something: a flood of silent ones must not slow the others down.
+    /// Only ready logins cost time: a flood of silent ones must not slow down the others.
     fn look(&mut self, ready: &[bool]) {
-        // From the back, so that who leaves moves only those that were looked at.
+        // From the back, so that removals only shift logins that were processed already.
         for index in (0..ready.len()).rev().filter(|index| ready[*index]) {
             let fate = self.logins[index].go_on(&self.state);
             if matches!(fate, Fate::Stays) {
@@ -625,7 +624,7 @@ impl Acceptor {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        // Not in the order of their coming: a refused one has less time.
+        // Deadlines aren't in the order of arrival: a refused login has less time.
         for index in (0..self.logins.len()).rev() {
             if self.logins[index].deadline <= now {
                 let login = self.logins.remove(index).expect("it was just looked at");
@@ -634,7 +633,7 @@ impl Acceptor {
         }
     }
 
-    /// Gives a connection its thread.
+    /// Starts a connection's thread.
     fn let_in(&self, login: HalfOpen) {
         let Some(logged_in) = login.done else { return };
         let (socket, early) = (login.socket, login.received);
@@ -651,7 +650,7 @@ impl Acceptor {
         let thread = std::thread::Builder::new().name(format!("connection {id}"));
         let thread_live = Arc::clone(&live);
         let spawned = thread.spawn(move || {
-            // The counters are settled also when the connection's thread panics.
+            // Move the counters even if the connection's thread panics.
             let _settle = Settle {
                 state: Arc::clone(&state),
                 target,
@@ -667,7 +666,7 @@ impl Acceptor {
             }
         });
         if spawned.is_err() {
-            // No thread to be had: the initiator sees the connection close, and tries again later.
+            // Without a thread, close the connection: the initiator tries again later.
             self.state.shared.table.leave(session.tsih(), id);
             handle.close();
             session.leave();
@@ -682,7 +681,7 @@ impl Acceptor {
 }
 
 impl HalfOpen {
-    /// Sends and receives what can be without waiting.
+    /// Sends and receives as much as possible without blocking.
     fn go_on(&mut self, state: &State) -> Fate {
         loop {
             while !self.to_send.is_empty() {
@@ -711,7 +710,7 @@ impl HalfOpen {
         }
     }
 
-    /// Reads some. `In` means that there is something new.
+    /// Reads some data. `In` means that there was some.
     fn receive(&mut self) -> Fate {
         let mut chunk = [0; 4096];
         let room = RECEIVED_BYTES_MAX
@@ -733,7 +732,7 @@ impl HalfOpen {
         }
     }
 
-    /// Takes one PDU if it is there whole.
+    /// Processes one PDU if it is complete.
     fn step(&mut self, state: &State) -> Option<()> {
         if self.refused {
             return None;
@@ -772,10 +771,10 @@ impl HalfOpen {
         Some(())
     }
 
-    /// Closes a connection that did not get in.
+    /// Closes a connection that did not complete its login.
     fn abandon(self, state: &State) {
         if let Some(logged_in) = self.done {
-            // It had a place in a session already.
+            // It was admitted to a session already.
             state
                 .shared
                 .table
@@ -791,12 +790,12 @@ impl HalfOpen {
     fn refuse(&mut self) {
         self.refused = true;
         self.received.clear();
-        // Time for the peer to read why and close its end; then it is closed for it.
+        // Give the peer time to read the reason and close; after that, close it here.
         self.deadline = self.deadline.min(Instant::now() + Duration::from_secs(1));
     }
 }
 
-/// Moves a connection's counters from the live to the past.
+/// Moves a connection's counters from running to ended connections.
 struct Settle {
     state: Arc<State>,
     target: String,

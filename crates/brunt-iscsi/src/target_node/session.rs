@@ -1,6 +1,6 @@
-//! What the connections of a session share, and the table of all sessions of a target. Called
-//! by the acceptor (logins) and by every connection's thread. The one rule: a connection locks its
-//! session's [`CommandWindow`] once for a batch of PDUs, and nobody waits while holding a lock.
+//! State shared by the connections of a session, and the table of all sessions of a target. Called by the acceptor (for
+//! logins) and by every connection's thread. The one rule: a connection locks its session's [`CommandWindow`] once per
+//! batch of PDUs, and never waits while holding a lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -15,31 +15,31 @@ use crate::chap::ChapUser;
 use crate::params::Params;
 use crate::scsi::Nexus;
 
-/// Commands that a session may have outstanding: what an initiator with a queue depth of 1024 needs.
+/// Maximum outstanding commands of a session: enough for an initiator with a queue depth of 1024.
 pub const SESSION_TASKS_MAX: u32 = 1024;
-/// How far MaxCmdSN runs ahead of ExpCmdSN: every one of these commands may bring FirstBurstLength
-/// of data nobody asked for, 256 KiB * 256 = 64 MiB at the worst.
+/// Maximum distance of MaxCmdSN from ExpCmdSN: each of these commands may bring FirstBurstLength of unsolicited data,
+/// 256 KiB * 256 = 64 MiB in the worst case.
 pub const WINDOW_COMMANDS_MAX: u32 = 256;
 
-/// The numbering of a session's commands (RFC 7143, 4.2.2.1).
+/// The command numbering of a session (RFC 7143, 4.2.2.1).
 #[derive(Debug)]
 pub struct CommandWindow {
     exp_cmd_sn: u32,
     max_cmd_sn: u32,
     /// Commands delivered and not answered.
     outstanding: u32,
-    /// Received ahead of their turn, and by which connection.
+    /// CmdSNs received before their turn, and the connections that received them.
     held: BTreeMap<u32, u64>,
 }
 
 /// What to do with a numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is the next: ExpCmdSN has moved past it.
+    /// It is next: ExpCmdSN has moved past it.
     Now,
-    /// Others come first: keep it.
+    /// Others come first: hold it.
     Later,
-    /// Outside the window, or a duplicate: ignore it without a word (4.2.2.1).
+    /// Outside the window, or a duplicate: ignore it silently (4.2.2.1).
     Never,
 }
 
@@ -55,13 +55,13 @@ impl CommandWindow {
         }
     }
 
-    /// The next command's number.
+    /// The next expected CmdSN.
     pub fn exp_cmd_sn(&self) -> u32 {
         self.exp_cmd_sn
     }
 
-    /// The last number that is taken. It never goes back; it stands still while the session has as many
-    /// commands outstanding as it may.
+    /// The highest accepted CmdSN. It never decreases; it stops while
+    /// the session has the maximum number of outstanding commands.
     pub fn max_cmd_sn(&mut self) -> u32 {
         let room = SESSION_TASKS_MAX
             .saturating_sub(self.outstanding)
@@ -73,7 +73,7 @@ impl CommandWindow {
         self.max_cmd_sn
     }
 
-    /// Judges a command that is not immediate, received by `connection`.
+    /// Decides what to do with a non-immediate command that `connection` received.
     pub fn arrive(&mut self, cmd_sn: u32, connection: u64) -> Turn {
         if cmd_sn == self.exp_cmd_sn && !serial_before(self.max_cmd_sn, cmd_sn) {
             self.exp_cmd_sn = cmd_sn.wrapping_add(1);
@@ -89,7 +89,7 @@ impl CommandWindow {
         Turn::Later
     }
 
-    /// The held command whose turn has come, if it is `connection`'s: ExpCmdSN moves past it.
+    /// The held command that is next, if `connection` holds it: ExpCmdSN moves past it.
     pub fn next_held(&mut self, connection: u64) -> Option<u32> {
         let cmd_sn = self.exp_cmd_sn;
         if self.held.get(&cmd_sn) != Some(&connection) {
@@ -100,24 +100,24 @@ impl CommandWindow {
         Some(cmd_sn)
     }
 
-    /// Whose turn it is, when that command has been received.
+    /// The connection that holds the next command, if it was received.
     pub fn turn_of(&self) -> Option<u64> {
         self.held.get(&self.exp_cmd_sn).copied()
     }
 
-    /// Whether a command with this number may still arrive (for ABORT TASK of one not seen yet).
+    /// Whether a command with this number may still arrive (for an ABORT TASK that overtakes its task).
     pub fn may_still_arrive(&self, cmd_sn: u32) -> bool {
         !serial_before(cmd_sn, self.exp_cmd_sn)
             && !serial_before(self.max_cmd_sn, cmd_sn)
             && !self.held.contains_key(&cmd_sn)
     }
 
-    /// A command was delivered.
+    /// Counts a delivered command.
     pub fn delivered(&mut self) {
         self.outstanding += 1;
     }
 
-    /// A delivered command is over.
+    /// Counts a delivered command as finished.
     pub fn finished(&mut self) {
         assert!(
             self.outstanding > 0,
@@ -126,14 +126,13 @@ impl CommandWindow {
         self.outstanding -= 1;
     }
 
-    /// A connection is gone with what it held. That will never come: the initiator retries those numbers
-    /// on another connection.
+    /// Forgets the commands that a closed connection held. The initiator retries those numbers on another connection.
     pub fn forget(&mut self, connection: u64) {
         self.held.retain(|_, holder| *holder != connection);
     }
 }
 
-/// A session: an I_T nexus and its numbering.
+/// A session: an I_T nexus and its command numbering.
 #[derive(Debug)]
 pub struct TargetSession {
     tsih: u16,
@@ -149,7 +148,7 @@ pub struct TargetSession {
 }
 
 impl TargetSession {
-    /// A connection has ended. Whether it was the last one: the nexus is lost.
+    /// Counts an ended connection. Returns whether it was the last one, so that the nexus is lost.
     pub fn leave(&self) -> bool {
         self.connections.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -164,7 +163,7 @@ impl TargetSession {
         &self.initiator_name
     }
 
-    /// The target it is of; `None`: it may ask for targets and nothing else.
+    /// The session's target; `None` for discovery.
     pub fn target(&self) -> Option<&Arc<ServedTarget>> {
         self.target.as_ref()
     }
@@ -174,29 +173,29 @@ impl TargetSession {
         self.target.as_ref().map_or("", |target| &target.name)
     }
 
-    /// Who its commands come from.
+    /// The nexus that its commands come from.
     pub fn nexus(&self) -> &Nexus {
         &self.nexus
     }
 
-    /// The numbering, for one batch.
+    /// Locks the command numbering, for one batch.
     pub fn window(&self) -> MutexGuard<'_, CommandWindow> {
         lock(&self.window)
     }
 }
 
-/// What one thread tells a connection on another.
+/// A message to a connection on another thread.
 #[derive(Debug)]
 pub enum ConnectionMessage {
-    /// A held command's turn has come.
+    /// A held command is next.
     Turn,
-    /// Ask the initiator to log out, and close after that many seconds.
+    /// Ask the initiator to log out, and close after this many seconds.
     AskLogout(u16),
     /// Close now.
     Close,
 }
 
-/// How to reach a connection's thread.
+/// Handle for messages to a connection's thread.
 #[derive(Clone, Debug)]
 pub struct ConnectionHandle {
     mailbox: Arc<ConnectionMailbox>,
@@ -204,7 +203,7 @@ pub struct ConnectionHandle {
 
 #[derive(Debug)]
 struct ConnectionMailbox {
-    /// `None` once the connection is gone: messages are answered for it.
+    /// `None` once the connection is gone: messages are discarded.
     messages: Mutex<Option<Vec<ConnectionMessage>>>,
     waker: Mutex<Option<Waker>>,
 }
@@ -219,13 +218,13 @@ impl ConnectionHandle {
         }
     }
 
-    /// From now on messages wake this ring.
+    /// Sets the ring to wake for messages.
     pub fn set_waker(&self, waker: Waker) {
         waker.wake(); // something may have come before
         *lock(&self.mailbox.waker) = Some(waker);
     }
 
-    /// Leaves a message. To a connection that is gone there is nothing to say.
+    /// Sends a message. Does nothing if the connection is gone.
     pub fn send(&self, message: ConnectionMessage) {
         match &mut *lock(&self.mailbox.messages) {
             Some(messages) => messages.push(message),
@@ -236,29 +235,29 @@ impl ConnectionHandle {
         }
     }
 
-    /// Takes what has come.
+    /// Takes the pending messages.
     pub fn take(&self, into: &mut Vec<ConnectionMessage>) {
         if let Some(messages) = &mut *lock(&self.mailbox.messages) {
             into.append(messages);
         }
     }
 
-    /// The connection is gone.
+    /// Marks the connection as gone.
     pub fn close(&self) {
         lock(&self.mailbox.messages).take();
     }
 }
 
-/// Which connections are meant.
+/// Which connections to affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The session's with this TSIH.
+    /// Those of the session with this TSIH.
     TargetSession(u16),
     /// Those of all sessions of this session's target.
     Target,
 }
 
-/// All sessions of all targets, and how to reach their connections.
+/// All sessions of all targets, and handles to their connections.
 #[derive(Debug)]
 pub struct SessionTable {
     directory: Directory,
@@ -270,7 +269,7 @@ pub struct SessionTable {
 #[derive(Debug, Default)]
 struct Table {
     opened: u64,
-    /// Portal groups through which sessions come; `None`: through any.
+    /// Portal groups that are accepted; `None`: all.
     groups: Option<Vec<u16>>,
     sessions: BTreeMap<u16, SessionEntry>,
     next_tsih: u16,
@@ -283,7 +282,7 @@ struct SessionEntry {
 }
 
 impl SessionTable {
-    /// An empty table that takes `sessions_max` sessions with these targets.
+    /// An empty table for up to `sessions_max` sessions with these targets.
     pub fn new(directory: Directory, sessions_max: usize) -> SessionTable {
         SessionTable {
             directory,
@@ -293,33 +292,33 @@ impl SessionTable {
         }
     }
 
-    /// Takes so many sessions from now on; those that are open stay.
+    /// Changes the maximum number of sessions; open sessions stay.
     pub fn set_sessions_max(&self, sessions_max: usize) {
         self.sessions_max.store(sessions_max, Ordering::Relaxed);
     }
 
-    /// Admits nobody from now on who came through a portal of another group, however far the login is; sessions that are
-    /// open stay.
+    /// From now on, admits only logins through portals of these
+    /// groups, including logins in progress; open sessions stay.
     pub fn set_groups(&self, groups: &[u16]) {
         lock(&self.inner).groups = Some(groups.to_vec());
     }
 
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub fn len(&self) -> usize {
         lock(&self.inner).sessions.len()
     }
 
-    /// Sessions that were ever opened.
+    /// Number of sessions ever opened.
     pub fn opened(&self) -> u64 {
         lock(&self.inner).opened
     }
 
-    /// Whether none is.
+    /// Whether no session is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How to reach a connection.
+    /// Handle to a connection.
     pub fn handle(&self, connection: u64) -> Option<ConnectionHandle> {
         let table = lock(&self.inner);
         let mut all = table.sessions.values().flat_map(|entry| &entry.connections);
@@ -327,7 +326,7 @@ impl SessionTable {
             .map(|(_, _, handle)| handle.clone())
     }
 
-    /// A connection is over.
+    /// Removes an ended connection.
     pub fn leave(&self, tsih: u16, connection: u64) {
         let mut table = lock(&self.inner);
         let Some(entry) = table.sessions.get_mut(&tsih) else {
@@ -339,14 +338,14 @@ impl SessionTable {
         }
     }
 
-    /// Closes connections of these sessions other than `from`.
+    /// Closes the connections of these sessions, except `from`.
     pub fn close(&self, from: u64, which: impl Fn(&TargetSession) -> bool) {
         for handle in self.handles(from, which) {
             handle.send(ConnectionMessage::Close);
         }
     }
 
-    /// Closes one connection of a session. Whether there is such a one.
+    /// Closes one connection of a session. Returns whether it exists.
     pub fn close_cid(&self, tsih: u16, cid: u16) -> bool {
         let table = lock(&self.inner);
         let connection = table.sessions.get(&tsih).and_then(|entry| {
@@ -360,21 +359,21 @@ impl SessionTable {
             .is_some()
     }
 
-    /// Tells a connection that its turn has come.
+    /// Notifies a connection that its held command is next.
     pub fn tell_turn(&self, connection: u64) {
         if let Some(handle) = self.handle(connection) {
             handle.send(ConnectionMessage::Turn);
         }
     }
 
-    /// Tells every connection of these sessions to have its initiator log out.
+    /// Asks the initiators of these sessions to log out.
     pub fn ask_logout(&self, within_seconds: u16, which: impl Fn(&TargetSession) -> bool) {
         for handle in self.handles(0, which) {
             handle.send(ConnectionMessage::AskLogout(within_seconds));
         }
     }
 
-    /// How many of these sessions there are.
+    /// Number of these sessions.
     pub fn count(&self, which: impl Fn(&TargetSession) -> bool) -> usize {
         lock(&self.inner)
             .sessions
@@ -400,7 +399,7 @@ impl SessionTable {
             .sessions
             .get_mut(&candidate.tsih)
             .ok_or(code::SESSION_DOES_NOT_EXIST)?;
-        // The same CID again is a connection reinstated: the old one is logged out (RFC 7143, 6.3.4).
+        // The same CID again reinstates the connection: the old one is logged out (RFC 7143, 6.3.4).
         if let Some(at) = entry
             .connections
             .iter()
@@ -429,8 +428,8 @@ impl SessionTable {
 
     fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
         let target = candidate.target.as_ref();
-        // The same initiator port at the same target port again reinstates its session: the old one ends (RFC 7143,
-        // 6.3.5). A target port is the target and a portal group (RFC 7143, 4.4.1).
+        // The same initiator port at the same target port reinstates its session: the old one ends (RFC 7143, 6.3.5). A
+        // target port is a target and a portal group (RFC 7143, 4.4.1).
         let old: Vec<u16> = table
             .sessions
             .values()
@@ -500,7 +499,7 @@ impl SessionTable {
         })
     }
 
-    /// The targets they are sessions of.
+    /// The targets of these sessions.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -531,7 +530,7 @@ impl Sessions for &SessionTable {
 
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16> {
         let mut table = lock(&self.inner);
-        // It may have been removed since its name was looked up.
+        // The target may have been removed since its name was looked up.
         if candidate
             .target
             .as_ref()
@@ -554,8 +553,8 @@ impl Sessions for &SessionTable {
     }
 }
 
-/// A thread that panicked has broken its own connection, not what all share: every critical
-/// section here leaves its data whole.
+/// Ignores poisoning: a panicking thread breaks only its own connection, because every critical section here leaves its
+/// data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -580,8 +579,8 @@ mod tests {
         }
     }
 
-    /// Commands run in the order of their numbers, whichever connection brings them; what
-    /// is outside the window or a duplicate is ignored.
+    /// Commands run in CmdSN order, whichever connection receives
+    /// them; commands outside the window and duplicates are ignored.
     #[test]
     fn numbering() {
         let mut window = CommandWindow::new(u32::MAX);
@@ -600,7 +599,7 @@ mod tests {
         assert_eq!(window.exp_cmd_sn(), 1);
     }
 
-    /// MaxCmdSN never goes back and stops at the bound on outstanding commands.
+    /// MaxCmdSN never decreases, and stops at the limit on outstanding commands.
     #[test]
     fn window_closes_and_opens() {
         let mut window = CommandWindow::new(0);
@@ -617,7 +616,7 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// Joins, reinstatement of connections and of sessions, and the bounds.
+    /// Joins, reinstatement of connections and sessions, and the limits.
     #[test]
     fn table() {
         let table = SessionTable::new(Directory::new(Vec::new(), None), 2);
@@ -640,7 +639,7 @@ mod tests {
         assert!(matches!(messages[..], [ConnectionMessage::Close]));
         table.leave(tsih, again.connection_id);
         assert!(!first.session.leave() && !first.session.leave() && first.session.leave());
-        // The same initiator port with TSIH 0: a new session in the old one's place.
+        // The same initiator port with TSIH 0: a new session replaces the old one.
         let renewed = sessions.admit(&candidate(1, 0, 0)).unwrap();
         assert_ne!(renewed.session.nexus().id, first.session.nexus().id);
         assert_eq!(table.len(), 1);

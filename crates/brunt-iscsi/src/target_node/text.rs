@@ -1,6 +1,6 @@
-//! Text requests of full-feature phase (RFC 7143, 11.10): SendTargets, and keys that may change any
-//! time. Called by `connection`. The one rule: what a request gathers and what an answer holds
-//! back are bounded, and belong to one exchange at a time.
+//! Text requests of full-feature phase (RFC 7143, 11.10): SendTargets, and keys that may change at
+//! any time. Called by `connection`. The one rule: the collected request and the rest of a response
+//! are bounded, and belong to one exchange at a time.
 
 use brunt_wire::iscsi::pdu::{FLAG_FINAL, RESERVED_TAG, TextRequest, TextResponse, U24, code};
 use brunt_wire::iscsi::text::{parse_number, parse_pairs, push_pair};
@@ -9,22 +9,23 @@ use super::connection::ConnectionIo;
 use super::login::TEXT_BYTES_MAX;
 use crate::params::{self, KeyPhase, Params, Rule};
 
-/// The exchange under way, if any.
+/// The exchange in progress, if any.
 #[derive(Debug, Default)]
 pub struct TextExchange {
     /// Continued requests so far.
     request: Vec<u8>,
-    /// What did not fit in one response.
+    /// What didn't fit in one response.
     rest: Vec<u8>,
-    /// By which the initiator continues.
+    /// The tag with which the initiator continues.
     ttt: Option<u32>,
 }
 
 impl TextExchange {
-    /// Takes a request, gives the response (without its numbers) and its data. `ttt` is a fresh tag.
+    /// Processes a request; returns the response (without sequence numbers) and its data. `ttt` is
+    /// an unused tag.
     ///
     /// # Errors
-    /// A reason to reject it.
+    /// The reason to reject it.
     pub fn on_request(
         &mut self,
         request: &TextRequest,
@@ -111,25 +112,25 @@ fn answer(
                 }
             }
             Some(key) if key.phase == KeyPhase::Any => {}
-            // Settled at login, and not again (RFC 7143, 6.4).
+            // Negotiated at login, and not again (RFC 7143, 6.4).
             Some(_) => push_pair(&mut out, name, "Reject"),
         }
     }
-    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request of nothing but such keys
-    // is rejected whole: initiators that ask for one thing read no other answer (libiscsi drops
-    // the connection over a key it did not expect).
+    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request that has only such keys
+    // is rejected: initiators that send a single key understand no other response (libiscsi drops
+    // the connection when it receives a key it did not expect).
     if !understood && !out.is_empty() {
         return Err(code::reject::PROTOCOL_ERROR);
     }
     Ok(out)
 }
 
-/// An empty value asks a normal session about its own target (RFC 7143, appendix C). `All` belongs to
-/// discovery sessions, but peers ask for it in normal ones as well and targets answer: what
-/// they may know there is their own target, so that is what they get.
+/// In a normal session, an empty value asks about the session's target (RFC 7143, appendix C).
+/// `All` is for discovery sessions, but some peers use it in normal sessions and other targets
+/// respond; there, the response has only the session's target.
 ///
 /// # Errors
-/// To reject: no value of this key, and nothing within a discovery session.
+/// A reject reason: an invalid value of this key, or an empty one in a discovery session.
 fn send_targets(
     value: &str,
     discovery: bool,
@@ -145,7 +146,7 @@ fn send_targets(
     match value {
         "All" => {}
         "" if !discovery => {}
-        // A name we do not have has no records.
+        // An unknown name gives no records.
         wanted if is_name => targets.retain(|(name, _)| name.eq_ignore_ascii_case(wanted)),
         _ => return Err(code::reject::PROTOCOL_ERROR),
     }

@@ -1,6 +1,6 @@
-//! One connection's hand on all logical units of the target: which task set a LUN is, and what
-//! iSCSI's task management functions are in SAM-5's words. The one rule: a tag goes back to the
-//! task set it came from, also when its unit has left the target.
+//! One connection's access to all logical units of the target: maps LUNs to task sets, and iSCSI's
+//! task management functions to SAM-5's. The one rule: a tag goes back to the task set it came
+//! from, even if its unit has left the target.
 
 use std::sync::Arc;
 
@@ -17,25 +17,25 @@ pub struct Units {
     ring: Ring,
     nexus: Nexus,
     depth: u32,
-    /// Of the map, when it was last looked at.
+    /// Generation of the map when it was last read.
     generation: u64,
-    /// By number.
+    /// Indexed by LUN.
     sets: Vec<Option<OpenUnit>>,
-    /// Of units that were removed: their commands come to their end, and no others are taken.
+    /// Removed units: their commands run to completion, and no new ones are accepted.
     leaving: Vec<(u16, OpenUnit)>,
 }
 
-/// A task set, with the way into the medium itself.
+/// A task set, with direct access to its medium.
 struct OpenUnit {
     tasks: TaskSet,
     inline: Inline,
 }
 
 impl Units {
-    /// Opens every unit for `depth` commands at once.
+    /// Opens every unit, for up to `depth` commands each.
     ///
     /// # Errors
-    /// The number of the unit that does not open, and why.
+    /// The LUN of the unit that doesn't open, and why.
     pub fn open(
         luns: &Arc<LunMap>,
         ring: &Ring,
@@ -55,16 +55,16 @@ impl Units {
         Ok(units)
     }
 
-    /// Gives back what the nexus has reserved, before its task sets go; see [`TaskSet::log_out`].
+    /// Releases what the nexus has reserved, before its task sets close; see [`TaskSet::log_out`].
     pub fn log_out(&self, whole_session: bool) {
         let open = self.sets.iter().flatten();
         open.for_each(|unit| unit.tasks.log_out(whole_session));
     }
 
-    /// Looks whether units came or went. Call before each batch of commands.
+    /// Updates the units if some were added or removed. Call before each batch of commands.
     ///
     /// # Errors
-    /// The number of the unit that does not open, and why.
+    /// The LUN of the unit that doesn't open, and why.
     #[inline]
     pub fn follow(&mut self) -> Result<(), (u16, OpenError)> {
         if self.generation == self.luns.generation() {
@@ -76,7 +76,7 @@ impl Units {
 
     #[cold]
     fn catch_up(&mut self) -> Result<(), (u16, OpenError)> {
-        // Before the list: a change between the two is seen the next time.
+        // Read the generation before the list: a change between the two is noticed next time.
         self.generation = self.luns.generation();
         let units = self.luns.units();
         for (number, slot) in self.sets.iter_mut().enumerate() {
@@ -109,18 +109,18 @@ impl Units {
         Ok(())
     }
 
-    /// Whether there is such a unit.
+    /// Whether this LUN exists.
     pub fn has(&self, lun: u16) -> bool {
         matches!(self.sets.get(usize::from(lun)), Some(Some(_)))
     }
 
-    /// Whether a unit's sense data goes out in descriptor format.
+    /// Whether a unit returns sense data in descriptor format.
     pub fn wants_descriptor_sense(&self, lun: u16) -> bool {
         let open = self.sets.get(usize::from(lun)).and_then(Option::as_ref);
         open.is_some_and(|open| open.tasks.unit().wants_descriptor_sense())
     }
 
-    /// The set that a command was handed to.
+    /// The task set that a command was handed to.
     #[inline]
     fn set_of(&mut self, lun: Option<u16>, tag: u64) -> Option<&mut TaskSet> {
         if !self.leaving.is_empty()
@@ -167,14 +167,15 @@ impl Units {
         }
     }
 
-    /// Gives up one task.
+    /// Aborts one task.
     pub fn abort(&mut self, lun: Option<u16>, tag: u64) {
         if let Some(set) = self.set_of(lun, tag) {
             set.abort_task(tag);
         }
     }
 
-    /// Carries out a function on one unit, or on all; a unit that leaves counts by the number it had.
+    /// Carries out a function on one unit, or on all;
+    /// a removed unit counts under its former number.
     pub fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
         let numbers = self.sets.iter_mut().enumerate();
         let open = numbers.filter_map(|(number, slot)| Some((number as u16, slot.as_mut()?)));
@@ -199,7 +200,7 @@ impl Units {
         pending
     }
 
-    /// The way into the medium of the unit that the command of this tag is for.
+    /// Direct access to the medium of the unit that has the command with this tag.
     pub fn inline(&self, lun: u16, tag: u64) -> &Inline {
         if let Some((_, open)) = self.leaving.iter().find(|(_, open)| open.tasks.has(tag)) {
             return &open.inline;

@@ -1,5 +1,5 @@
-//! Both ends together: whatever two sides may agree on, the bytes that a write carries are the bytes
-//! on the medium, and a read brings those back. The medium is looked at behind the target's back.
+//! Initiator and target together: for all combinations of negotiated values, written bytes arrive
+//! on the medium, and a read returns them. The medium is checked directly, without the target.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -30,8 +30,8 @@ fn start() -> (TargetServer, Arc<SparseMemory>) {
     (TargetServer::start(config, vec![target]).unwrap(), memory)
 }
 
-/// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a time,
-/// each range its own eighth of the medium.
+/// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a
+/// time, each in its own eighth of the medium.
 fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
     let url = format!(
@@ -41,7 +41,7 @@ fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usiz
     );
     let backend = open_url_with(&url, brunt_iscsi::BACKENDS, false)
         .unwrap_or_else(|error| panic!("{url}: {error}"));
-    // What both ends agreed on is a fact; there is nothing to worry about.
+    // Negotiated values are reported as facts, and there are no notes.
     let info = backend.info();
     assert!(
         info.facts
@@ -57,7 +57,7 @@ fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usiz
     for round in 0..3 {
         let ranges: Vec<(u64, usize)> = (0..8)
             .map(|slot| {
-                // Lengths around the segment sizes, the full one first.
+                // The first round uses the full length, the others random lengths.
                 let len = if round == 0 {
                     size
                 } else {
@@ -136,8 +136,8 @@ fn run(
         .collect()
 }
 
-/// Every size from a block to beyond the largest segment, most of all those at the edges of
-/// receive buffers and segments, with nothing special agreed.
+/// Every size from a block to more than the largest segment, especially around the sizes of receive
+/// buffers and segments, with default negotiation.
 #[test]
 fn every_size() {
     let (server, memory) = start();
@@ -157,7 +157,7 @@ fn every_size() {
     server.shutdown(Duration::from_secs(1));
 }
 
-/// Every combination of the keys that change how data travels.
+/// Every combination of the keys that change how data is transferred.
 #[test]
 fn every_agreement() {
     let (server, memory) = start();
@@ -203,7 +203,7 @@ fn several_connections_and_sessions() {
     server.shutdown(Duration::from_secs(1));
 }
 
-/// Passes bytes between two sockets until either ends.
+/// Copies bytes between two sockets until either closes.
 fn join(near: TcpStream, far: TcpStream) {
     for (mut from, mut to) in [
         (near.try_clone().unwrap(), far.try_clone().unwrap()),
@@ -216,7 +216,8 @@ fn join(near: TcpStream, far: TcpStream) {
     }
 }
 
-/// Connections of which those with these numbers, from 0, break in the middle of a login, as under losses.
+/// A proxy whose connections with these numbers, from
+/// 0, break during login, as if packets were lost.
 fn lossy(server: SocketAddr, broken: &'static [usize]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -233,7 +234,7 @@ fn lossy(server: SocketAddr, broken: &'static [usize]) -> SocketAddr {
     address
 }
 
-/// Asking a portal for its targets is tried again when its connection breaks, which is counted.
+/// Discovery is retried when its connection breaks, and the retries are counted.
 #[test]
 fn discoveries_outlive_a_broken_connection() {
     let (server, _) = start();
@@ -261,8 +262,8 @@ fn discoveries_outlive_a_broken_connection() {
     assert!(error.contains("8 attempts"), "{error}");
 }
 
-/// A login that breaks is tried again, which is counted beside what the device did; a second connection of a session as
-/// well. What the target refuses is not tried again.
+/// A login that breaks is retried and counted separately from the device's requests; so is a second
+/// connection of a session. A refusal by the target isn't retried.
 #[test]
 fn logins_outlive_a_broken_connection() {
     let (server, _) = start();
@@ -293,7 +294,7 @@ fn logins_outlive_a_broken_connection() {
     check(&[], "", 0);
     check(&[0], "", 1);
     check(&[0, 1, 2], "", 3);
-    // The session's first connection stands when its second breaks: both are made again.
+    // The second connection breaks while the first is open: both are made again.
     check(&[1], "?connections=2", 1);
     let refused = server.stats().logins_refused;
     let unknown = format!(

@@ -1,5 +1,4 @@
-//! The target over real sockets, in this process: what hostile, broken or merely many peers do to
-//! it, and what initiators that nobody here wrote make of it.
+//! The target over real sockets, in this process: with hostile, broken or many peers, and with independent initiators.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -56,7 +55,7 @@ fn connect(server: &TargetServer) -> TcpStream {
 fn connect_to(at: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(at).unwrap();
     socket.set_nodelay(true).unwrap();
-    // Long enough for a machine that is busy; a test never waits for it to pass.
+    // Long enough for a busy machine; no test waits for this timeout.
     socket
         .set_read_timeout(Some(Duration::from_secs(120)))
         .unwrap();
@@ -96,7 +95,7 @@ fn command(cdb0: u8, flags: u8, cmd_sn: u32, len: u32) -> ScsiCommand {
     }
 }
 
-/// One PDU from the target; `None` when it closed the connection.
+/// Receives one PDU from the target; `None` if it closed the connection.
 fn receive(socket: &mut TcpStream) -> Option<(Bhs, Vec<u8>)> {
     let mut header = [0; BHS_BYTES];
     socket.read_exact(&mut header).ok()?;
@@ -118,7 +117,7 @@ fn ping() -> Vec<u8> {
     ping.as_bytes().to_vec()
 }
 
-/// Class and detail of what a login is answered with; `None` when it is not.
+/// Class and detail of the response to a login; `None` if there is no response.
 fn login_status(at: SocketAddr, isid: u8) -> Option<u16> {
     let mut socket = connect_to(at);
     socket.write_all(&login_bytes(isid)).unwrap();
@@ -127,7 +126,7 @@ fn login_status(at: SocketAddr, isid: u8) -> Option<u16> {
     Some(u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]))
 }
 
-/// Logs in; panics when the target does not let us.
+/// Logs in; panics if the target refuses.
 fn log_in(server: &TargetServer, isid: u8) -> TcpStream {
     log_in_at(server.portals()[0], isid)
 }
@@ -140,7 +139,7 @@ fn log_in_at(at: SocketAddr, isid: u8) -> TcpStream {
     socket
 }
 
-/// Another session works.
+/// Checks that another session still works.
 fn assert_alive(socket: &mut TcpStream) {
     socket.write_all(&ping()).unwrap();
     let (bhs, _) = receive(socket).expect("the other session does not notice");
@@ -150,7 +149,7 @@ fn assert_alive(socket: &mut TcpStream) {
     );
 }
 
-/// A session cut off after every one of its bytes leaves nothing behind and nobody else notices.
+/// A session cut off after each of its bytes leaves nothing behind and doesn't affect others.
 #[test]
 fn truncated_at_every_byte() {
     let server = target(&["memory:1MiB"], |_| ());
@@ -170,7 +169,7 @@ fn truncated_at_every_byte() {
         }
     }
     assert_alive(&mut other);
-    // The whole of it still works, after all those.
+    // The complete session still works after all those.
     let mut socket = connect(&server);
     socket.write_all(&session).unwrap();
     let kinds: Vec<Opcode> = (0..4)
@@ -180,7 +179,7 @@ fn truncated_at_every_byte() {
     assert_eq!(kinds[2], Opcode::ScsiResponse);
 }
 
-/// What cannot be trusted closes its own connection, and only that.
+/// Invalid input closes its own connection, and only that one.
 #[test]
 fn nonsense_closes_one_connection() {
     let server = target(&["memory:1MiB"], |_| ());
@@ -201,13 +200,13 @@ fn nonsense_closes_one_connection() {
     let mut write = command(0x2a, 0xa0, 1, 512);
     write.data_segment_length = U24::new(0x00ff_ffff);
     check(write.as_bytes(), true);
-    // No iSCSI at all.
+    // Not iSCSI at all.
     check(
         b"GET / HTTP/1.1\r\nHost: storage.example.com\r\nAccept: */*\r\n\r\n",
         false,
     );
     check(&[0xff; 64], false);
-    // An AHS that runs past its end.
+    // An AHS that exceeds its length.
     let mut ahs = command(0x00, 0x80, 1, 0);
     ahs.total_ahs_length = 1;
     check(&[ahs.as_bytes(), &[0xff, 0xff, 1, 0]].concat(), true);
@@ -217,8 +216,8 @@ fn nonsense_closes_one_connection() {
     assert_eq!(stats.connections_broken, 2, "{stats:?}");
 }
 
-/// Ten thousand connections that never log in cost no thread, a bounded number of descriptors,
-/// and no session its service; a login in the middle of them gets in.
+/// Ten thousand connections that never log in cost no threads, a bounded number of descriptors, and don't disturb
+/// sessions; logins in between succeed.
 #[test]
 fn ten_thousand_half_open_logins() {
     let server = target(&["memory:1MiB"], |config| {
@@ -232,7 +231,7 @@ fn ten_thousand_half_open_logins() {
     let login = login_bytes(5);
     for index in 0..10_000usize {
         let mut socket = connect(&server);
-        // Some say nothing, some a part of a login; the target may have dropped any of them.
+        // Some send nothing, some a part of a login; the target may have dropped any of them.
         let _ = socket.write_all(&login[..index % login.len()]);
         open.push_back(socket);
         if open.len() > 100 {
@@ -243,7 +242,7 @@ fn ten_thousand_half_open_logins() {
             drop(log_in(&server, 2));
         }
     }
-    // The other tests have threads in this process too; those of half-open logins would stay.
+    // Other tests in this process have threads too, but those end; threads of half-open logins would not.
     for _ in 0..3000 {
         if threads() <= before + 4 {
             break;
@@ -256,13 +255,13 @@ fn ten_thousand_half_open_logins() {
         threads()
     );
     assert_alive(&mut other);
-    // Who gets in last was accepted after all of them.
+    // This login was accepted after all of them.
     drop(log_in(&server, 2));
     assert!(server.stats().logins_dropped > 9_000);
 }
 
-/// A login takes no longer than its limit, whether its peer says nothing, stops in the middle or trickles bytes; a
-/// session that is open does not notice.
+/// A login takes no longer than its limit, whether its peer is silent, stops halfway or sends byte by byte; open
+/// sessions are not affected.
 #[test]
 fn a_login_that_takes_too_long_is_ended() {
     let server = target(&["memory:1MiB"], |config| {
@@ -274,7 +273,7 @@ fn a_login_that_takes_too_long_is_ended() {
     let mut half = connect(&server);
     half.write_all(&login[..60]).unwrap();
     let mut trickling = connect(&server);
-    // Bytes of a request that never ends: the target closes in the middle, whenever that is.
+    // Bytes of a request that never completes: the target closes at some point.
     let mut sent = 0;
     while sent < login.len() - 1 && trickling.write_all(&login[sent..=sent]).is_ok() {
         sent += 1;
@@ -292,8 +291,7 @@ fn a_login_that_takes_too_long_is_ended() {
     assert_alive(&mut other);
 }
 
-/// Who runs a target hears who was refused and why, by name also when it asked for a target
-/// that is not here.
+/// The operator gets the name of each refused initiator and the status, even if the target name was unknown.
 #[test]
 fn refused_logins_are_told() {
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -316,7 +314,7 @@ fn refused_logins_are_told() {
     assert_eq!(server.stats().logins_refused, 1);
 }
 
-/// At shutdown initiators are asked to log out, and what does not is closed in time.
+/// At shutdown initiators are asked to log out, and the remaining connections are closed in time.
 #[test]
 fn shutdown_asks_for_logout() {
     let server = target(&["null:1MiB"], |_| ());
@@ -328,7 +326,7 @@ fn shutdown_asks_for_logout() {
     assert_eq!(thread.join().unwrap().sessions, 1);
 }
 
-/// The same initiator port logging in again ends its old session (RFC 7143, 6.3.5).
+/// A second login of the same initiator port ends its old session (RFC 7143, 6.3.5).
 #[test]
 fn session_reinstatement() {
     let server = target(&["null:1MiB"], |_| ());
@@ -339,8 +337,8 @@ fn session_reinstatement() {
     assert_eq!(server.stats().sessions_open, 1);
 }
 
-/// A second connection joins its session, and commands run in the order of their numbers
-/// though the later one comes first, on the other connection.
+/// A second connection joins its session, and commands run in CmdSN order even if the later one arrives first, on the
+/// other connection.
 #[test]
 fn two_connections_in_one_session() {
     let server = target(&["null:1MiB"], |_| ());
@@ -365,7 +363,7 @@ fn two_connections_in_one_session() {
     second.write_all(&join).unwrap();
     assert_eq!(receive(&mut second).unwrap().0.rest[16], 0);
     assert_eq!(server.stats().sessions_open, 1);
-    // TEST UNIT READY eats the unit attention, if there is one; then two out of order.
+    // TEST UNIT READY consumes a unit attention; then two commands out of order.
     first
         .write_all(command(0x00, 0x80, 1, 0).as_bytes())
         .unwrap();
@@ -379,15 +377,14 @@ fn two_connections_in_one_session() {
         .unwrap();
     assert_eq!(receive(&mut first).unwrap().0.kind(), Opcode::DataIn);
     assert_eq!(receive(&mut second).unwrap().0.kind(), Opcode::DataIn);
-    // A third is one too many.
+    // A third connection exceeds the limit.
     let mut third = connect(&server);
     join[21] = 2;
     third.write_all(&join).unwrap();
     assert_eq!(receive(&mut third).unwrap().0.rest[16..18], [2, 6]);
 }
 
-/// The program, if this machine has it. Without it the test is skipped, or fails where everything is
-/// required.
+/// The program, if it is installed. Otherwise the test is skipped, or fails if all tools are required.
 fn tool(name: &str, package: &str) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
@@ -453,7 +450,7 @@ fn qemu_reads_what_it_wrote() {
     }
 }
 
-/// Libiscsi finds the target, and gets in with the right secret only.
+/// Libiscsi discovers the target, and can only log in with the right secret.
 #[test]
 fn libiscsi_discovers_and_authenticates() {
     let own = Credentials::new("target", *b"targetsecret1");
@@ -528,7 +525,7 @@ fn libiscsi_discovers_and_authenticates() {
     assert!(stats.logins_refused >= 3, "{stats:?}");
 }
 
-/// Two targets in one process do not meet.
+/// Two targets in one process are independent.
 #[test]
 fn targets_are_apart() {
     let one = target(&["memory:1MiB"], |_| ());
@@ -541,8 +538,8 @@ fn targets_are_apart() {
     assert_eq!(two.stats().sessions_open, 1);
 }
 
-/// Portals come, go and change while sessions stay; those of a port group that is no more are cut off, and what holds
-/// for new connections is new at once.
+/// Portals are added, removed and changed while sessions stay; sessions of a removed portal group are closed, and new
+/// settings apply to new connections at once.
 #[test]
 fn the_entrance_is_renewed() {
     let server = target(&["memory:1MiB"], |config| {
@@ -568,9 +565,9 @@ fn the_entrance_is_renewed() {
     let added = server.portals()[1];
     let (mut late, login) = (connect_to(added), login_bytes(4));
     late.write_all(&login[..60]).unwrap();
-    // Who came later is in: so the one before was accepted.
+    // This later connection has logged in, so the previous one was accepted, too.
     let mut goes = log_in_at(added, 2);
-    // As many sessions as are open, and no more.
+    // The limit equals the number of open sessions.
     renew(&[loopback(), second.clone()], &|config| {
         config.sessions_max = 2
     });
@@ -583,7 +580,7 @@ fn the_entrance_is_renewed() {
     assert_alive(&mut goes);
     let before = server.stats();
     renew(&[loopback()], &|_| ());
-    // A login that is under way in a group that is no more does not get in.
+    // A login in progress through a removed group is refused.
     late.write_all(&login[60..]).unwrap();
     let status =
         receive(&mut late).map(|(bhs, _)| u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]));
@@ -599,7 +596,7 @@ fn the_entrance_is_renewed() {
     assert_eq!(login_status(at, 3), Some(0));
 }
 
-/// Its listener hears what happens to the files behind the LUNs, without any request to them.
+/// The listener gets events about the backing files of LUNs, without any request to them.
 #[test]
 fn changes_of_a_backing_file_are_reported() {
     let scratch = tempfile::tempdir().unwrap();
@@ -625,7 +622,7 @@ fn read_command(cmd_sn: u32) -> Vec<u8> {
     command(0x28, 0xc0, cmd_sn, 512).as_bytes().to_vec()
 }
 
-/// Status and sense code of the next SCSI response; of a read, the status that comes with its data.
+/// Status and sense code of the next SCSI response; for a read, the status in its data.
 fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
     loop {
         let (bhs, data) = receive(socket).expect("an answer");
@@ -640,8 +637,8 @@ fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
     }
 }
 
-/// A LUN that is removed answers what it has under way; what comes later is told that there is no such LUN, and other
-/// LUNs are told of the change. A LUN put in its place does not get the data of commands that were for the first.
+/// A removed LUN answers its outstanding commands; later commands get "no such LUN", and nexuses are notified through
+/// the other LUNs. A LUN that replaces it doesn't get data of commands for the old one.
 #[test]
 fn a_lun_is_removed_under_commands() {
     let luns = map(&["memory:1MiB?delay=const:300ms", "memory:1MiB", "null:1MiB"]);
@@ -660,7 +657,7 @@ fn a_lun_is_removed_under_commands() {
             .unwrap();
         assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))));
     }
-    // A read that takes its time, and a write to another LUN whose data is not there yet.
+    // A slow read, and a write to another LUN whose data hasn't arrived.
     socket.write_all(&at(read_command(4), 0)).unwrap();
     let write = command(0x2a, 0xa0, 5, 512);
     socket.write_all(&at(write.as_bytes().to_vec(), 1)).unwrap();

@@ -1,13 +1,13 @@
-//! Checkpoints of a log: its state at a version as one Parquet file, so that a reader needs not read all versions before
-//! it. The format's classic form (V1): one row for each action, one column for each kind of action.
+//! Checkpoints of a log: its state at a version as one Parquet file, so that a reader needn't read all versions before
+//! it. Uses the format's classic form (V1): one row per action, one column group per kind of action.
 //!
 //! ```text
 //! _delta_log/00000000000000000010.checkpoint.parquet
-//! _delta_log/_last_checkpoint                            which one is the newest; a hint, replaced each time
+//! _delta_log/_last_checkpoint                            points to the newest one; a hint, replaced each time
 //! ```
 //!
-//! The rule: a checkpoint gets its name when it is complete. It says nothing that the versions do not say, so a log without
-//! it is as good, only slower.
+//! The rule: a checkpoint gets its name when it is complete. It contains nothing that the versions don't, so a log
+//! without checkpoints is just slower to read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,11 +27,11 @@ use serde_json::json;
 use super::log::{Add, Log, MetaData, Protocol, Removed};
 use super::{DeltaError, io_error};
 
-/// What names of checkpoints end with, behind the version.
+/// Suffix of checkpoint names, after the version.
 const SUFFIX: &str = ".checkpoint.parquet";
-/// The hint's name.
+/// File name of the hint.
 pub(super) const HINT: &str = "_last_checkpoint";
-/// What was removed is remembered for so long, the format's own default: a week.
+/// How long removed parts are listed, in milliseconds: a week, the format's default.
 const REMOVED_MS: u64 = 7 * 24 * 3600 * 1000;
 
 const SCHEMA: &str = "message checkpoint {
@@ -75,7 +75,7 @@ const SCHEMA: &str = "message checkpoint {
   }
 }";
 
-/// The version of a checkpoint of this name.
+/// Version number in a checkpoint's file name.
 pub(super) fn version_of(name: &str) -> Option<u64> {
     name.strip_suffix(SUFFIX)
         .filter(|number| number.len() == 20)?
@@ -83,7 +83,7 @@ pub(super) fn version_of(name: &str) -> Option<u64> {
         .ok()
 }
 
-/// An action as a row.
+/// An action to write as a row.
 enum CheckpointRow<'a> {
     Protocol(&'a Protocol),
     MetaData(&'a MetaData),
@@ -98,10 +98,10 @@ enum Leaf {
     Bool(bool),
 }
 
-/// What a row has in a column: level of definition, level of repetition, value.
+/// A row's entry in a column: definition level, repetition level, value.
 type Cell = (i16, i16, Option<Leaf>);
 
-/// Writes the state of a log whose folder this is.
+/// Writes the state of the log in this folder.
 pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaError> {
     let (Some(protocol), Some(meta_data)) = (&log.protocol, &log.meta_data) else {
         return Ok(());
@@ -131,7 +131,7 @@ pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaEr
     replace(&folder.join(HINT), hint.to_string().as_bytes())
 }
 
-/// Writes a file, as a whole and durably.
+/// Replaces a file, atomically and durably.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), DeltaError> {
     let folder = path.parent().expect("a file of a log");
     let name = path.file_name().expect("a file of a log").to_string_lossy();
@@ -237,15 +237,15 @@ fn put(writer: &mut ColumnWriter<'_>, cells: Vec<Cell>) -> Result<usize, Parquet
     }
 }
 
-/// What a row has in the column of this path.
+/// A row's entries in the column at this path.
 fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
     let (kind, below) = path.split_once('.').expect("columns are in groups");
     let text = |text: &str| Some(Leaf::Text(text.to_string()));
     let long = |value: u64| Some(Leaf::Long(value as i64));
-    // What is optional in a group is defined by a level more.
+    // An optional value in a group is defined by one more level.
     let required = |leaf| vec![(1, 0, leaf)];
     let optional = |leaf: Option<Leaf>| vec![(1 + i16::from(leaf.is_some()), 0, leaf)];
-    // A map or a list that is there and has nothing in it.
+    // A map or list that is present and empty.
     let empty = vec![(2, 0, None)];
     match (row, kind, below) {
         (CheckpointRow::Protocol(protocol), "protocol", "minReaderVersion") => {
@@ -272,7 +272,7 @@ fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
             "path" => required(text(path)),
             "size" => required(long(add.size)),
             "modificationTime" => required(long(add.modification_time)),
-            // Of a state, nothing is a change.
+            // In a checkpoint no action is a change.
             "dataChange" => required(Some(Leaf::Bool(false))),
             "stats" => optional(add.stats.as_deref().and_then(text)),
             _ => empty,
@@ -317,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// A state is read back as it was: each action is in a row of its own, and nothing is in the others' columns.
+    /// A state reads back equal: each action has its own row, with nulls in the columns of other kinds.
     #[test]
     fn states_are_read_back() {
         let add = Add {

@@ -1,4 +1,4 @@
-//! What a log says, read from its versions.
+//! Reads the state of a log from its versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::{
     version_path,
 };
 
-/// One line of a log; of what is not used here, nothing is read.
+/// One line of a log; fields that are not used here are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Action {
@@ -53,7 +53,7 @@ struct RemoveAction {
     size: Option<u64>,
 }
 
-/// A part that is no more.
+/// A part that was removed.
 pub(super) struct Removed {
     pub size: u64,
     pub at_ms: u64,
@@ -78,12 +78,12 @@ pub(super) struct MetaData {
     pub configuration: BTreeMap<String, String>,
 }
 
-/// What a log says up to its newest version.
+/// The state of a log at its newest version.
 #[derive(Default)]
 pub(super) struct Log {
-    /// The version to come.
+    /// Number of the next version.
     pub next: u64,
-    /// Parts by the log's own paths.
+    /// Parts by their paths in the log.
     pub parts: BTreeMap<String, Add>,
     pub removed: BTreeMap<String, Removed>,
     pub protocol: Option<Protocol>,
@@ -93,7 +93,7 @@ pub(super) struct Log {
 }
 
 impl Add {
-    /// How many rows it has, if that is known.
+    /// Number of rows, if known.
     pub fn rows(&self) -> Option<u64> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -166,7 +166,8 @@ impl Log {
             }
             self.take(action);
         }
-        // What another program added or removed is in no catalog; going on would undo it.
+        // No catalog has the parts that another program added or removed; continuing the log would
+        // undo its changes.
         if engine.as_deref().is_some_and(is_ours) {
             return Ok(());
         }
@@ -208,7 +209,7 @@ fn is_ours(engine: &str) -> bool {
     engine.starts_with(ENGINE_PREFIX)
 }
 
-/// The names in a folder; none if there is no such folder.
+/// File names in a folder; empty if the folder doesn't exist.
 pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, DeltaError> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,6 +1,6 @@
-//! One connection of an initiator's session: what was negotiated, what is queued on it, which StatSN it
-//! expects. Owned by the session, filled by `requests` and `receive`, emptied by `send`. The one rule: a
-//! PDU gets its ExpStatSN when it leaves the queue, not before.
+//! One connection of an initiator's session: its negotiated parameters, send queue and expected
+//! StatSN. Owned by the session, filled by `requests` and `receive`, emptied by `send`. The one
+//! rule: a PDU gets its ExpStatSN when it leaves the queue, not before.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use brunt_wire::iscsi::pdu::Bhs;
 
 use crate::params::Params;
 
-/// One PDU to send: its header, and which part of which task's data.
+/// A PDU to send: its header, and the part of a task's data that it carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
-    /// Complete but for digests.
+    /// Complete except for digests.
     pub bhs: Bhs,
-    /// The data segment: this many bytes of the task's data from an offset on.
+    /// The data segment.
     pub data: Option<DataRange>,
 }
 
 /// Part of a task's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {
-    /// Whose.
+    /// The task.
     pub task: u16,
-    /// From here on, in bytes.
+    /// Start offset in bytes.
     pub start: usize,
-    /// In bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 

@@ -1,16 +1,16 @@
-//! One session to one LUN, after login: commands out, data and answers in (RFC 7143, 4 and 11).
+//! One session to one LUN, after login: sends commands, receives data and responses (RFC 7143, 4 and 11).
 //!
-//! Its driver moves bytes: it hands over requests ([`InitiatorSession::submit`]), sends what
-//! [`InitiatorSession::pull`] gives, asks [`InitiatorSession::on_header`] where a PDU's data belongs, puts it there,
-//! reports the PDU with [`InitiatorSession::on_pdu`], and retires what was answered. A blocking one probes
-//! the LUN (`connect`), one on a ring serves requests (`device`). The session outlives its
-//! connections: after a loss its tasks wait for new ones ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
+//! Its driver moves the bytes: it passes requests to [`InitiatorSession::submit`], sends the PDUs from
+//! [`InitiatorSession::pull`], asks [`InitiatorSession::on_header`] where a PDU's data goes, puts it there, reports the
+//! PDU with [`InitiatorSession::on_pdu`], and retires answered tasks. A blocking driver probes the LUN (`connect`), one
+//! on a ring serves requests (`device`). The session outlives its connections: after a loss its tasks wait for new ones
+//! ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
 //!
-//! What is sent again after a loss: everything that was not answered. All requests of a block
-//! device may be done twice, and each is sent at most [`SessionConfig::tries`] times.
+//! After a loss, all unanswered requests are sent again. Every request of a block device may be repeated, and each is
+//! sent at most [`SessionConfig::tries`] times.
 //!
-//! The one rule: a PDU that does not fit what we asked for (tag, sequence number, offset, length)
-//! is a [`Violation`], and the connection is dropped; nothing is written outside a task's buffer.
+//! The one rule: a PDU that doesn't match what we requested (tag, sequence number, offset, length) is a [`Violation`],
+//! and the connection is dropped; nothing is written outside a task's buffer.
 
 mod connection;
 mod receive;
@@ -35,41 +35,41 @@ use self::task::{InitiatorTask, TaskManagement, TaskOutcome, TaskState};
 use super::command::Facts;
 use crate::params::Params;
 
-/// Tasks of one session at most: ITTs carry the index in 16 bits and keep some values for others. As deep as a load's queue
-/// may be, so that none is silently shorter.
+/// Maximum number of tasks in a session: ITTs carry the index in 16 bits, some of whose values are reserved. As large
+/// as the maximum queue depth of a load, so that no queue is silently shorter.
 pub const DEPTH_MAX: u32 = 4096;
 
-/// How a session behaves.
+/// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// The LUN's field in headers.
+    /// The LUN field for PDU headers.
     pub lun: [u8; 8],
-    /// Tasks at once.
+    /// Maximum number of tasks.
     pub depth: u32,
-    /// How long one try of one command may take before it is aborted.
+    /// Time limit for one attempt of a command, after which it is aborted.
     pub timeout: Duration,
-    /// A connection that was silent for so long is pinged; twice, and it is dead.
+    /// A connection that was silent for this long is pinged; after twice this time it is considered dead.
     pub keepalive: Duration,
-    /// How often a request is sent at most (losses and unit attentions).
+    /// Maximum attempts per request (after losses and unit attentions).
     pub tries: u32,
-    /// In which order the LUN may do its commands.
+    /// Task attribute of the commands.
     pub attribute: TagKind,
 }
 
-/// The task attribute of commands (SAM-5, 8.6): in which order a LUN may do them.
+/// The task attribute of commands (SAM-5, 8.6): the order in which a LUN may execute them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagKind {
     /// In any order.
     #[default]
     Simple,
-    /// After all that came before, before all that comes after.
+    /// After all earlier commands, before all later ones.
     Ordered,
-    /// Before all that is not under way yet.
+    /// Before all commands that haven't started.
     HeadOfQueue,
 }
 
 impl TagKind {
-    /// As a command's header carries it.
+    /// The attribute's flags in a command's header.
     pub fn flags(self) -> u8 {
         use brunt_wire::iscsi::pdu::code::command;
         match self {
@@ -80,7 +80,7 @@ impl TagKind {
     }
 }
 
-/// What happened beside plain answers. Printed with results.
+/// Events other than normal responses. Printed with the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
     /// Requests sent again after their connection was lost or their LUN was reset.
@@ -93,18 +93,18 @@ pub struct SessionCounts {
     pub timeouts: u64,
     /// LUN resets sent because an abort was not answered.
     pub resets: u64,
-    /// Requests that were done, and told a recovered error.
+    /// Requests that completed with a recovered error.
     pub recovered: u64,
-    /// The status and sense that last made a request be sent again, or were recovered from.
+    /// Status and sense of the last response that caused a retry or reported a recovered error.
     pub last: Option<(ScsiStatus, Option<Sense>)>,
 }
 
-/// Why a session ended without a violation, and how long the target asks to wait before the next.
+/// Why a session ended other than by a violation, and how long the target asks to wait before the next login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLoss {
-    /// In words.
+    /// The reason, for messages.
     pub why: &'static str,
-    /// The least time until a new login.
+    /// Minimum time until a new login.
     pub wait: Duration,
 }
 
@@ -113,25 +113,25 @@ enum SessionPhase {
     /// No connections.
     Detached,
     Running,
-    /// The target asked us to leave: no new commands, a logout when the old ones are done.
+    /// The target requested a logout: no new commands; log out when the outstanding ones are done.
     Draining {
         until: Nanos,
     },
-    /// The logout is out.
+    /// The logout was sent.
     LoggingOut {
         until: Nanos,
     },
     Lost(SessionLoss),
 }
 
-/// What a new set of connections brings.
+/// A new set of connections.
 #[derive(Clone, Debug)]
 pub struct Attachment {
     /// The session's next CmdSN.
     pub cmd_sn: u32,
     /// The last MaxCmdSN.
     pub max_cmd_sn: u32,
-    /// SessionConnection id, values, next StatSN; in the order the driver numbers them.
+    /// Connection id, parameters and next StatSN of each connection, in the driver's order.
     pub connections: Vec<(u16, Params, u32)>,
 }
 
@@ -157,7 +157,7 @@ pub struct InitiatorSession {
     counts: SessionCounts,
 }
 
-/// A pool that does not print itself.
+/// A pool that isn't printed.
 struct Pool(BufPool);
 
 impl std::fmt::Debug for Pool {
@@ -167,10 +167,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl InitiatorSession {
-    /// A session without connections. Parameter lists come from `pool`.
+    /// A session without connections. Memory for parameter lists comes from `pool`.
     ///
     /// # Panics
-    /// When the depth is 0 or over [`DEPTH_MAX`].
+    /// If the depth is 0 or over [`DEPTH_MAX`].
     pub fn new(config: SessionConfig, facts: Facts, pool: BufPool) -> InitiatorSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -199,22 +199,22 @@ impl InitiatorSession {
         }
     }
 
-    /// Tasks that can be taken.
+    /// Number of free tasks.
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Tasks taken and not retired.
+    /// Number of tasks submitted and not retired.
     pub fn outstanding(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
     }
 
-    /// What happened so far.
+    /// Event counters so far.
     pub fn counts(&self) -> SessionCounts {
         self.counts
     }
 
-    /// Why the session ended, when it has without a violation.
+    /// Why the session ended, if it ended without a violation.
     pub fn lost(&self) -> Option<SessionLoss> {
         match self.phase {
             SessionPhase::Lost(loss) => Some(loss),
@@ -222,12 +222,12 @@ impl InitiatorSession {
         }
     }
 
-    /// The session's CmdSN, for the login of a further connection.
+    /// The session's CmdSN, for the login of another connection.
     pub fn cmd_sn(&self) -> u32 {
         self.cmd_sn
     }
 
-    /// The highest CmdSN the target takes.
+    /// The highest CmdSN that the target accepts.
     pub fn max_cmd_sn(&self) -> u32 {
         self.max_cmd_sn
     }
@@ -237,7 +237,7 @@ impl InitiatorSession {
         self.connections[connection].exp_stat_sn
     }
 
-    /// Goes to work on new connections.
+    /// Resumes work on new connections.
     pub fn attach(&mut self, attachment: Attachment, facts: Facts, now: Nanos) {
         assert!(
             self.phase == SessionPhase::Detached && !attachment.connections.is_empty(),
@@ -273,8 +273,8 @@ impl InitiatorSession {
             .min(now.after(self.config.keepalive));
     }
 
-    /// The connections are gone: what was on its way waits again, in the order it was submitted. The
-    /// driver has put all data back.
+    /// Handles the loss of the connections: issued tasks will be sent again, in the order of submission. The driver
+    /// must have put all data back.
     pub fn detach(&mut self) {
         self.connections.clear();
         self.task_management = None;
@@ -297,7 +297,7 @@ impl InitiatorSession {
             .sort_by_key(|index| tasks[usize::from(*index)].sequence);
     }
 
-    /// There will be no new connections: everything ends with this error.
+    /// Fails all tasks with this error, because there will be no new connections.
     pub fn fail_all(&mut self, error: DeviceError) {
         assert!(
             self.phase == SessionPhase::Detached,

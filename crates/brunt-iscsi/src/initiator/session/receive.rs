@@ -1,6 +1,6 @@
-//! What the target says to a session: data, status, R2Ts, messages. Called by the driver for each PDU,
-//! with its header and again when its data is in place. The one rule: a PDU that does not fit what was
-//! asked for is a [`Violation`], and nothing is written outside a task's buffer.
+//! Processes a session's received PDUs: data, status, R2Ts, messages. The driver calls it for each
+//! PDU, with the header and again when the data is in place. The one rule: a PDU that doesn't match
+//! what was requested is a [`Violation`], and nothing is written outside a task's buffer.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
 use crate::initiator::command::{CommandData, DataDirection};
 use crate::said;
 
-/// Data of anything but Data-In: sense data has at most 2 + 65,535 bytes, pings and messages less.
+/// Limit for the data of PDUs other than Data-In: sense data has at most 2 + 65,535 bytes, pings
+/// and messages less.
 pub const SHORT_DATA_BYTES_MAX: usize = 128 << 10;
 
 /// The target broke the protocol.
@@ -26,17 +27,17 @@ pub const SHORT_DATA_BYTES_MAX: usize = 128 << 10;
 #[error("the target broke the protocol: {0}")]
 pub struct Violation(pub &'static str);
 
-/// Where a PDU's data belongs.
+/// Where a PDU's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataDestination {
     /// Into the task's data.
     Task(DataRange),
-    /// With the PDU to [`InitiatorSession::on_pdu`]: at most [`SHORT_DATA_BYTES_MAX`].
+    /// To [`InitiatorSession::on_pdu`], with the PDU: at most [`SHORT_DATA_BYTES_MAX`].
     Short,
 }
 
 impl InitiatorSession {
-    /// Where the data of a PDU belongs. Changes nothing.
+    /// Returns where the data of a PDU goes. Changes nothing.
     pub fn on_header(&self, number: usize, bhs: &Bhs) -> Result<DataDestination, Violation> {
         let connection = &self.connections[number];
         let len = bhs.data_len();
@@ -76,11 +77,11 @@ impl InitiatorSession {
         }))
     }
 
-    /// Takes a PDU whose digests are right and whose data is where it belongs; `data` is that of
-    /// [`DataDestination::Short`].
+    /// Processes a PDU whose digests are right and whose data is in
+    /// place; `data` is the data for [`DataDestination::Short`].
     ///
     /// # Errors
-    /// The connection has to be dropped.
+    /// The connection must be dropped.
     pub fn on_pdu(
         &mut self,
         number: usize,
@@ -112,7 +113,7 @@ impl InitiatorSession {
         let task = &mut self.tasks[usize::from(index)];
         task.exp_data_sn = task.exp_data_sn.wrapping_add(1);
         task.received += pdu.data_segment_length.get();
-        // The driver asked on_header first, which holds offset and length against the command.
+        // The driver called on_header first, which checks offset and length against the command.
         assert!(
             task.received <= task.command.data_len,
             "data came that on_header did not let through"
@@ -137,7 +138,7 @@ impl InitiatorSession {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.status_sn(number, pdu.stat_sn.get())?;
         if pdu.response != code::response::COMPLETED_AT_TARGET {
-            // "Target failure": no status, and nothing known of the data.
+            // "Target failure": there is no status, and the state of the data is unknown.
             self.answer(index, TaskOutcome::Failed(DeviceError::Os(EIO)));
             return Ok(());
         }
@@ -159,7 +160,7 @@ impl InitiatorSession {
         )
     }
 
-    /// A command has its status.
+    /// Processes a command's status.
     fn finish(
         &mut self,
         index: u16,
@@ -182,7 +183,7 @@ impl InitiatorSession {
         let all_data =
             task.command.direction != DataDirection::In || received == expected - underflow;
         let sense = Sense::parse(sense);
-        // A recovered error is a success that left a note; its data follows all the same (SPC-4, 4.5.6).
+        // A recovered error is a success with a note; the data is complete (SPC-4, 4.5.6).
         let recovered = said::is_recovered(status, sense.as_ref()) && all_data;
         if recovered {
             self.counts.recovered += 1;
@@ -198,8 +199,9 @@ impl InitiatorSession {
         let is_request = matches!(task.work, TaskWork::Request { .. });
         let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller
         {
-            // GOOD, and yet not all blocks were moved: nothing a caller could use. (Targets count the
-            // residual of a parameter list or of WRITE SAME in various ways; tgt is one.)
+            // GOOD, but not all blocks were transferred: useless to the caller. (Only for the
+            // caller's data: targets such as tgt compute other residuals for parameter lists and
+            // WRITE SAME.)
             TaskOutcome::Failed(DeviceError::Os(EIO))
         } else {
             TaskOutcome::Scsi { status, sense }
@@ -253,7 +255,7 @@ impl InitiatorSession {
     fn on_nop_in(&mut self, number: usize, pdu: &NopIn) -> Result<(), Violation> {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         if pdu.initiator_task_tag.get() != RESERVED_TAG {
-            // The answer to our ping; that it came is all there is to know.
+            // The response to our ping; its arrival is all that matters.
             if pdu.initiator_task_tag.get() & 0xffff != INDEX_PING {
                 return Err(Violation("an answer to a ping that was not sent"));
             }
@@ -284,7 +286,7 @@ impl InitiatorSession {
         let wait = Duration::from_secs(u64::from(pdu.parameter2.get()));
         match pdu.async_event {
             code::async_event::LOGOUT_REQUEST | code::async_event::NEGOTIATION_REQUEST => {
-                // Half of what the target allows is for the commands under way.
+                // Reserve half of the target's time for outstanding commands.
                 let half = Duration::from_millis(u64::from(pdu.parameter3.get()) * 500);
                 let until = now.after(half);
                 if self.phase == SessionPhase::Running {
@@ -304,7 +306,7 @@ impl InitiatorSession {
                     wait,
                 });
             }
-            // A SCSI event comes again as a unit attention; the rest does not concern us.
+            // SCSI events are repeated as unit attentions; the others don't matter here.
             _ => {}
         }
         Ok(())
@@ -348,7 +350,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// The task of a tag, when it is one of ours, on this connection, and not answered.
+    /// The task with a tag, if it is ours, on this connection, and unanswered.
     fn task_of(&self, number: usize, itt: u32) -> Result<u16, Violation> {
         let index = (itt & 0xffff) as u16;
         match self.tasks.get(usize::from(index)) {
@@ -362,7 +364,7 @@ impl InitiatorSession {
         }
     }
 
-    /// RFC 7143, 4.2.2.1.
+    /// Updates the command window (RFC 7143, 4.2.2.1).
     pub(super) fn window(&mut self, exp_cmd_sn: u32, max_cmd_sn: u32) {
         let sane = !serial_before(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));
         if sane && serial_before(self.max_cmd_sn, max_cmd_sn) {
@@ -380,5 +382,5 @@ impl InitiatorSession {
     }
 }
 
-/// Input/output error, for what has no status of its own.
+/// Input/output error, for failures without a status.
 const EIO: i32 = 5;

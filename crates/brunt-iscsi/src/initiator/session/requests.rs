@@ -1,6 +1,6 @@
-//! Requests of a session, from submission to the end: cut into commands, sent again where that may help,
-//! retired once. Called by the driver; `receive` and `timeouts` answer tasks through it. The one rule:
-//! every request that was taken is retired exactly once.
+//! Requests of a session, from submission to retirement: splits them into commands, retries them
+//! where that may help, retires each once. Called by the driver; `receive` and `timeouts` report
+//! tasks' outcomes to it. The one rule: every submitted request is retired exactly once.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
 use crate::initiator::command::{self, CommandData, DataDirection, PlannedCommand, Progress};
 use crate::said;
 
-/// How long to hold back after BUSY or TASK SET FULL.
+/// How long to wait after BUSY or TASK SET FULL.
 pub(super) const BUSY_WAIT: Duration = Duration::from_millis(10);
 
-/// A request that is done with.
+/// A retired request.
 #[derive(Debug)]
 pub struct Retired {
-    /// The request's.
+    /// The request's tag.
     pub tag: u64,
     /// The request's buffer.
     pub buf: Buf,
     /// Its outcome.
     pub result: Result<(), DeviceError>,
-    /// Bytes of data-in that came.
+    /// Number of data-in bytes received.
     pub received: u32,
 }
 
 impl InitiatorSession {
-    /// Takes a request.
+    /// Submits a request.
     ///
     /// # Errors
-    /// The request itself when there is no room.
+    /// The request itself if there is no free task.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
         let Request {
             tag,
@@ -69,10 +69,10 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Takes a command of the prober. Its data-in goes to `buf`, as much as fits.
+    /// Submits a command of the prober. Its data-in goes to `buf`, truncated if necessary.
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is no free task.
     pub fn submit_control(&mut self, cdb: [u8; 16], buf: Buf, now: Nanos) {
         let index = self
             .free
@@ -130,7 +130,7 @@ impl InitiatorSession {
         self.next_check = self.next_check.min(task.deadline);
     }
 
-    /// Queues the next command of a request, or ends it.
+    /// Queues the next command of a request, or completes it.
     fn plan(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         let TaskWork::Request {
@@ -180,7 +180,7 @@ impl InitiatorSession {
         self.waiting.push_back(index);
     }
 
-    /// The data of a task's command, for the driver to send from or receive into.
+    /// The data of a task's command, which the driver sends from or receives into.
     pub fn data(&mut self, task: u16) -> &mut Buf {
         let task = &mut self.tasks[usize::from(task)];
         if task.command.data == CommandData::Caller {
@@ -190,17 +190,17 @@ impl InitiatorSession {
         }
     }
 
-    /// The next task that was answered; retire it once its data is back.
+    /// The next answered task; retire it once its data is back.
     pub fn next_answered(&mut self) -> Option<u16> {
         self.answered.pop_front()
     }
 
-    /// Whether tasks wait to be retired.
+    /// Whether any task waits to be retired.
     pub fn has_answered(&self) -> bool {
         !self.answered.is_empty()
     }
 
-    /// Ends a task that was answered, or takes it one step further (then `None`).
+    /// Retires an answered task, or continues it with its next command (then `None`).
     pub fn retire(&mut self, index: u16, now: Nanos) -> Option<Retired> {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(outcome) = task.state else {
@@ -230,7 +230,7 @@ impl InitiatorSession {
                     unreachable!("control commands were told apart above")
                 };
                 if task.tries > 0 {
-                    // What was answered by a command, as opposed to refused at once.
+                    // A command was answered, as opposed to a request that was refused without one.
                     progress.done += task.command.covers;
                     progress.flushed |= task.command.covers == 0;
                     if command::next(
@@ -267,7 +267,7 @@ impl InitiatorSession {
                 self.try_again(index, now);
                 return None;
             }
-            // Held back and sent again as long as one time-out, however often.
+            // Wait and retry until the timeout, with no limit on attempts.
             TaskOutcome::Scsi {
                 status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull),
                 ..
@@ -336,7 +336,7 @@ impl InitiatorSession {
         self.answered.push_back(index);
     }
 
-    /// Asks for a task to be given up; it completes with TASK ABORTED unless it is too late.
+    /// Cancels a task; it completes as cancelled unless it is too late.
     pub fn cancel(&mut self, tag: u64, now: Nanos) {
         let found = self.tasks.iter().position(|task| {
             task.tag == tag && !matches!(task.state, TaskState::Free | TaskState::Answered(_))
@@ -346,7 +346,7 @@ impl InitiatorSession {
             .abort_reason
             .get_or_insert(AbortReason::Cancelled);
         if self.tasks[index].state == TaskState::Waiting {
-            // Never sent, or not since the loss: nobody has to be asked.
+            // Not sent on these connections: no abort is needed.
             self.waiting
                 .retain(|waiting| usize::from(*waiting) != index);
             self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));

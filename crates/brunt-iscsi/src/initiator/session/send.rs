@@ -1,6 +1,6 @@
-//! What a session sends: waiting tasks as far as the command window goes, Data-Out as far as it was asked
-//! for. Called by the driver. The one rule: no data leaves that was neither negotiated as unsolicited
-//! nor asked for by an R2T.
+//! Sends a session's PDUs: waiting tasks within the command window, Data-Out that was requested.
+//! Called by the driver. The one rule: data is only sent if it was negotiated as unsolicited or
+//! requested by an R2T.
 
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{
@@ -17,8 +17,8 @@ impl InitiatorSession {
         !serial_before(self.max_cmd_sn, self.cmd_sn)
     }
 
-    /// Gives waiting tasks to the connections as far as the command window goes. Call before
-    /// [`InitiatorSession::pull`].
+    /// Issues waiting tasks on the connections, within the
+    /// command window. Call before [`InitiatorSession::pull`].
     pub fn schedule(&mut self, now: Nanos) {
         if self.phase != SessionPhase::Running || now < self.hold_until {
             return;
@@ -74,7 +74,7 @@ impl InitiatorSession {
                     data_sn,
                 } => {
                     let task = &self.tasks[usize::from(index)];
-                    // The target may have answered before it had all data: the rest is not sent.
+                    // The target may respond before it has all data: the rest is not sent.
                     let wanted = matches!(task.state, TaskState::Issued { .. })
                         && itt_of(index, task.generation) == itt;
                     if !wanted {
@@ -128,11 +128,11 @@ impl InitiatorSession {
 }
 
 pub(super) fn set_exp_stat_sn(bhs: &mut Bhs, exp_stat_sn: u32) {
-    // Bytes 28 to 31 in every request (RFC 7143, 11).
+    // ExpStatSN is in bytes 28 to 31 of every request (RFC 7143, 11).
     bhs.rest[8..12].copy_from_slice(&exp_stat_sn.to_be_bytes());
 }
 
-/// The PDU of a command with as much of its data as may come unasked.
+/// The PDU of a command, with as much immediate data as allowed. Queues its unsolicited Data-Out.
 #[inline]
 fn command_pdu(
     config: &SessionConfig,

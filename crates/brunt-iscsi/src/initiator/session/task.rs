@@ -1,6 +1,6 @@
-//! State of one request in a session: its progress, and how much of its data has moved. Used by the other
-//! files of `session`. The one rule: [`TaskState`] goes free, waiting, issued, answered; back to waiting only
-//! to be sent again.
+//! State of one request in a session: its progress, and how much of its data was transferred. Used
+//! by the other files of `session`. The one rule: [`TaskState`] goes from free to waiting, issued,
+//! answered; it only returns to waiting to be sent again.
 
 use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;
@@ -8,7 +8,7 @@ use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
 use crate::initiator::command::{CommandData, DataDirection, PlannedCommand, Progress};
 
-/// Indexes from here on are no tasks.
+/// Indexes from here on are not tasks.
 pub(super) const INDEX_PING: u32 = 0xf000;
 pub(super) const INDEX_TASK_MANAGEMENT: u32 = 0xf100;
 pub(super) const INDEX_LOGOUT: u32 = 0xf200;
@@ -22,7 +22,7 @@ pub(super) enum TaskWork {
         force_unit_access: bool,
         progress: Progress,
     },
-    /// A command of the prober: answered as it is, never sent again.
+    /// A command of the prober: returned as answered, never sent again.
     Control,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum TaskOutcome {
         sense: Option<Sense>,
     },
     Failed(DeviceError),
-    /// Nobody knows whether it was done: send it again.
+    /// It is unknown whether the command was executed: send it again.
     Again,
 }
 
@@ -61,7 +61,7 @@ impl AbortReason {
     }
 }
 
-/// A request, or the command of a request that is under way.
+/// A request, with its current command.
 #[derive(Debug)]
 pub(super) struct InitiatorTask {
     pub state: TaskState,
@@ -71,7 +71,7 @@ pub(super) struct InitiatorTask {
     pub command: PlannedCommand,
     /// The caller's buffer.
     pub buf: Buf,
-    /// The parameter list or zero block of the command under way.
+    /// The parameter list or zero block of the current command.
     pub parameter: Buf,
     pub tries: u32,
     /// Order of submission.
@@ -79,10 +79,10 @@ pub(super) struct InitiatorTask {
     pub deadline: Nanos,
     pub abort_reason: Option<AbortReason>,
     pub cmd_sn: u32,
-    /// Data-In bytes that came; the next offset.
+    /// Number of Data-In bytes received, which is also the next offset.
     pub received: u32,
     pub exp_data_sn: u32,
-    /// Data-Out bytes that were sent or asked for; the next offset of an R2T.
+    /// Number of Data-Out bytes sent or requested, which is also the next R2T's offset.
     pub solicited: u32,
     pub exp_r2t_sn: u32,
 }
@@ -116,7 +116,8 @@ impl InitiatorTask {
     }
 }
 
-/// A tag: the slot's generation above its index, so that the answer to an old task fits no new one.
+/// An initiator task tag: the slot's generation above its index, so that responses to old tasks
+/// don't match new ones.
 pub(super) fn itt_of(index: u16, generation: u16) -> u32 {
     u32::from(generation) << 16 | u32::from(index)
 }

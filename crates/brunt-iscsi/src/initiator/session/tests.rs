@@ -1,4 +1,4 @@
-//! The rules of a session on one connection: what goes in is PDUs as a target sends them.
+//! Tests of a session on one connection: the input is PDUs as a target sends them.
 
 use brunt_block::{Buf, Op, RefusalKind, Request};
 use brunt_wire::iscsi::pdu::{
@@ -79,7 +79,7 @@ fn request(tag: u64, op: Op, len: u64) -> Request {
     }
 }
 
-/// Submits and gives what goes out.
+/// Submits a request; returns the PDUs to send.
 fn issue(session: &mut InitiatorSession, op: Op, len: u64) -> Vec<Outgoing> {
     session.submit(request(7, op, len), NOW).unwrap();
     outgoing(session)
@@ -94,7 +94,7 @@ fn tag_of(outgoing: &Outgoing) -> u32 {
     outgoing.bhs.initiator_task_tag.get()
 }
 
-/// Lets the session see a PDU as its driver would.
+/// Passes a PDU to the session as its driver would.
 fn hear(session: &mut InitiatorSession, bhs: impl Into<Bhs>, data: &[u8]) -> Result<(), Violation> {
     hear_at(session, bhs, data, NOW)
 }
@@ -171,7 +171,7 @@ fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
     data
 }
 
-/// A read's data lands where it belongs, over several PDUs, and status comes with the last.
+/// A read's data goes to the right places, over several PDUs, and the status comes with the last.
 #[test]
 fn read() {
     let mut session = session();
@@ -198,7 +198,7 @@ fn read() {
     assert_eq!((session.outstanding(), session.exp_stat_sn(0)), (0, 101));
 }
 
-/// A write goes out as immediate, unsolicited and solicited data, each within its limits.
+/// A write is sent as immediate, unsolicited and solicited data, each within its limits.
 #[test]
 fn write() {
     let mut session = session();
@@ -214,7 +214,7 @@ fn write() {
             })
             .collect()
     };
-    // FirstBurstLength 8192 in segments of 4096: half with the command, half behind it.
+    // FirstBurstLength 8192 in segments of 4096: half with the command, half after it.
     assert_eq!(pieces(&sent), [(0, 4096, 0), (4096, 4096, 0x80)]);
     assert_eq!(
         DataOut::view(&sent[1].bhs).target_transfer_tag.get(),
@@ -243,7 +243,7 @@ fn write() {
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
 }
 
-/// An early answer stops the data that was still to be sent.
+/// An early response stops data that was still to be sent.
 #[test]
 fn early_answer_stops_the_data() {
     let mut session = session();
@@ -264,8 +264,8 @@ fn early_answer_stops_the_data() {
     assert_eq!(retire(&mut session, NOW).unwrap().result, Err(expected));
 }
 
-/// No more commands than the window allows; it opens by what the target says, and
-/// nonsense does not move it.
+/// The window limits the number of commands; responses of the target open it, and invalid values
+/// don't change it.
 #[test]
 fn command_window() {
     let mut session = session();
@@ -291,8 +291,8 @@ fn command_window() {
     assert_eq!(outgoing(&mut session).len(), 2);
 }
 
-/// What a hostile or broken target may say drops the connection, and never panics
-/// or writes outside the task's buffer. (Long because it is a table: a line for each reply.)
+/// Whatever a hostile or broken target sends drops the connection; nothing panics or writes outside
+/// the task's buffer. (Long because it is a table: a line for each reply.)
 #[test]
 fn hostile_replies() {
     fn check(op: Op, what: &str, reply: impl Fn(u32) -> Bhs, data: &[u8]) {
@@ -486,8 +486,8 @@ fn hostile_replies() {
     }
 }
 
-/// A unit attention is consumed and the request sent again, a bounded number of times;
-/// BUSY waits.
+/// After a unit attention the request is sent again,
+/// a bounded number of times; after BUSY it waits.
 #[test]
 fn unit_attention_and_busy() {
     let mut session = session();
@@ -523,8 +523,8 @@ fn unit_attention_and_busy() {
     assert!(session.pull(0).is_some());
 }
 
-/// A command that takes too long is aborted; an abort that is not answered becomes a
-/// reset; a reset that is not answered loses the session. Every request ends once.
+/// A command that takes too long is aborted; an unanswered abort leads to a reset, an unanswered
+/// reset to the loss of the session. Every request completes once.
 #[test]
 fn timeouts_escalate() {
     let mut session = session();
@@ -585,8 +585,8 @@ fn timeouts_escalate() {
     );
 }
 
-/// After a loss what was not answered is sent again in order, a bounded number of times, with
-/// tags that answers to the old ones do not fit.
+/// After a loss, unanswered requests are sent again in order, a bounded number of times, with tags
+/// that don't match responses to the old ones.
 #[test]
 fn loss_and_return() {
     let mut session = session();
@@ -631,7 +631,7 @@ fn loss_and_return() {
     assert_eq!(session.outstanding(), 0);
 }
 
-/// Pings are answered, silence is pinged, and silence after that loses the session.
+/// Pings are answered, a silent connection is pinged, and continued silence loses the session.
 #[test]
 fn pings() {
     let mut session = session();
@@ -669,8 +669,8 @@ fn pings() {
     assert!(session.lost().is_some());
 }
 
-/// A target that asks for a logout gets one when the commands under way are done, and
-/// no new ones; a dropped session is a loss at once.
+/// If the target requests a logout, the session sends no new commands and logs out when the
+/// outstanding ones are done; a dropped session is lost at once.
 #[test]
 fn asynchronous_messages() {
     let mut session = session();
@@ -716,8 +716,8 @@ fn asynchronous_messages() {
     assert_eq!(dropped.lost().unwrap().wait, Duration::from_secs(2));
 }
 
-/// Requests that cannot be are refused without the target, and an unmap longer than the LUN takes
-/// is one request of several commands.
+/// Impossible requests are refused without the target; an unmap longer than the LUN's limit is one
+/// request of several commands.
 #[test]
 fn refused_and_pieced_requests() {
     let mut session = session();
@@ -755,7 +755,7 @@ fn refused_and_pieced_requests() {
     assert_eq!(session.outstanding(), 0);
 }
 
-/// A request is cancelled whether it waits or is under way.
+/// A request can be cancelled both while it waits and after it was sent.
 #[test]
 fn cancel() {
     let mut session = session();
@@ -775,7 +775,7 @@ fn cancel() {
             .get(),
         tag_of(&sent[0])
     );
-    // The answer was faster than the abort.
+    // The response came before the abort took effect.
     hear(&mut session, last_data_in(tag_of(&sent[0])), &[0; 512]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
     let too_late = TaskManagementResponse {

@@ -1,6 +1,6 @@
-//! Timeouts of a session: requests that take too long are aborted, then the LUN is reset, then the session is
-//! dropped; silent connections are pinged; a logout that the target asked for is sent when the outstanding
-//! commands are done. The one rule: [`InitiatorSession::deadline`] is never later than the next thing to do.
+//! Timeouts of a session: requests that take too long are aborted, then the LUN is reset, then the session is dropped;
+//! silent connections are pinged; a requested logout is sent when the outstanding commands are done. The one rule:
+//! [`InitiatorSession::deadline`] is never later than the next action.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use super::task::{
 };
 use super::{InitiatorSession, SessionLoss, SessionPhase};
 
-/// How long a task management function may take, at most.
+/// Maximum time for a task management function.
 const TASK_MANAGEMENT_WAIT: Duration = Duration::from_secs(5);
 
 impl InitiatorSession {
-    /// When [`InitiatorSession::on_time`] has something to do.
+    /// When to call [`InitiatorSession::on_time`] next.
     pub fn deadline(&self) -> Nanos {
         if self.has_answered() {
             return Nanos(0);
@@ -34,7 +34,7 @@ impl InitiatorSession {
         let held = self.hold_until > Nanos(0)
             && !self.waiting.is_empty()
             && self.phase == SessionPhase::Running;
-        // A wait that is over, with a closed window, has nothing to wait for but the target.
+        // With a closed window, the end of a wait changes nothing: only the target can open the window.
         if held && self.window_is_open() {
             self.next_check.min(self.hold_until)
         } else {
@@ -42,8 +42,8 @@ impl InitiatorSession {
         }
     }
 
-    /// Looks at what is overdue: commands, task management, silent connections, logouts. Cheap when
-    /// it is not yet time.
+    /// Handles everything overdue: commands, task management,
+    /// silent connections, logouts. Returns quickly if nothing is.
     pub fn on_time(&mut self, now: Nanos) {
         if now < self.next_check
             || matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_))
@@ -65,7 +65,7 @@ impl InitiatorSession {
             match (task.abort_reason, task.state) {
                 (None, _) => next = next.min(task.deadline),
                 (Some(abort_reason), TaskState::Waiting) => {
-                    // Never sent: nobody has to be asked.
+                    // Not sent: no abort is needed.
                     self.waiting
                         .retain(|waiting| usize::from(*waiting) != index);
                     self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));
@@ -135,7 +135,7 @@ impl InitiatorSession {
                     self.phase = SessionPhase::LoggingOut { until };
                     *next = (*next).min(until);
                 } else {
-                    // Looked at again soon; a drain is rare.
+                    // Check again soon; draining is rare.
                     *next = (*next).min(now.after(Duration::from_millis(10)));
                 }
             }
@@ -151,7 +151,7 @@ impl InitiatorSession {
         }
     }
 
-    /// A request to end the session, for the driver that goes away.
+    /// A logout request that ends the session, for a driver that closes it.
     pub fn logout_pdu(&self) -> Bhs {
         let mut logout = LogoutRequest {
             reason: pdu::FLAG_FINAL | code::logout::CLOSE_SESSION,
@@ -202,8 +202,8 @@ impl InitiatorSession {
             ..TaskManagementRequest::default()
         };
         request.opcode |= pdu::OPCODE_IMMEDIATE;
-        // A reset that is answered faster than the connection it came on carries is no use; an
-        // abort has to go where its task went (RFC 7143, 4.2.5.2).
+        // Both are sent on the task's connection: an abort must follow its task (RFC 7143, 4.2.5.2), and a reset on a
+        // faster connection would not help.
         self.connections[connection]
             .out
             .push_back(Queued::Bhs(request.into()));
@@ -216,7 +216,7 @@ impl InitiatorSession {
         });
     }
 
-    /// The function was not answered in time, or not done: the next harder one.
+    /// The function was not answered in time, or failed: escalate to the next one.
     pub(super) fn escalate(&mut self) {
         let Some(TaskManagement {
             function,
@@ -256,7 +256,7 @@ impl InitiatorSession {
             return Err(Violation("an answer to task management that was not sent"));
         };
         if function.itt != pdu.initiator_task_tag.get() {
-            // The late answer to an abort that a reset overtook.
+            // A late response to an abort that was replaced by a reset.
             return Ok(());
         }
         let is_abort = function.function == code::task_management::ABORT_TASK;

@@ -1,6 +1,6 @@
-//! Through which groups of target ports a unit can be reached, and how (ALUA). Changed by the operator, by faults and
-//! by SET TARGET PORT GROUPS; looked at for each command of a port that is not active. The one rule: a state that
-//! changes is told to initiators as a unit attention before it shows in anything else.
+//! Asymmetric access (ALUA): the target port groups through which a unit can be reached, and their states. Changed by
+//! the operator, by faults and by SET TARGET PORT GROUPS; checked for each command through a port that isn't active.
+//! The one rule: initiators get a unit attention for a changed state before any other sign of it.
 
 use std::sync::atomic::Ordering;
 
@@ -13,17 +13,17 @@ use crate::scsi::attention::Attention;
 use crate::scsi::command::Refused;
 use crate::scsi::{DataIn, Nexus, answers};
 
-/// Who changes the states (TPGS of INQUIRY, SPC-4, table 165).
+/// Who may change the states (TPGS of INQUIRY, SPC-4, table 165).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alua {
-    /// There is no asymmetric access: all ports are alike.
+    /// No asymmetric access: all ports are equal.
     Off,
-    /// The target.
+    /// Only the target.
     #[default]
     Implicit,
-    /// Initiators, with SET TARGET PORT GROUPS.
+    /// Only initiators, with SET TARGET PORT GROUPS.
     Explicit,
-    /// Either.
+    /// The target and initiators.
     Both,
 }
 
@@ -43,18 +43,18 @@ impl Alua {
     }
 }
 
-/// What came of a change of states, so far.
+/// The port groups of a unit, with counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessReport {
-    /// Each group, as it is.
+    /// The groups in their current state.
     pub groups: Vec<PortGroup>,
-    /// Commands refused because of a state, since the unit was made.
+    /// Commands refused because of a state, since the unit was created.
     pub refused: u64,
-    /// Initiators that were told of a change, since then.
+    /// Unit attentions about changes that were reported to initiators, since then.
     pub told: u64,
 }
 
-/// There is no such group of ports.
+/// There is no such target port group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no target port group {0}")]
 pub struct NoSuchGroup(pub u16);
@@ -67,7 +67,7 @@ impl UnitState {
 }
 
 impl LogicalUnit {
-    /// Puts a group of target ports into a state, on behalf of the target. The state before.
+    /// Sets the state of a target port group, on behalf of the target. Returns the previous state.
     ///
     /// # Errors
     /// There is no such group.
@@ -83,8 +83,8 @@ impl LogicalUnit {
         Ok(before)
     }
 
-    /// Says of a group of target ports whether initiators should prefer it. Like a new state, it is told to all:
-    /// otherwise nobody would ask.
+    /// Sets whether initiators should prefer a target port group. They are notified as for a new state: otherwise they
+    /// wouldn't query it.
     ///
     /// # Errors
     /// There is no such group.
@@ -102,8 +102,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Is reached through these groups of target ports from now on. Those that were there stay as they are, but for
-    /// `renewed` ones, which are as they are given.
+    /// Replaces the target port groups. Existing groups keep their
+    /// state, except those in `renewed`, which are set as given.
     pub fn renew_groups(&self, groups: &[PortGroup], renewed: &[u16]) {
         let mut unit = self.state();
         let next =
@@ -128,7 +128,7 @@ impl LogicalUnit {
         }
     }
 
-    /// The states, and what they did.
+    /// The current states and the counters.
     pub fn access(&self) -> AccessReport {
         let groups = self.state().groups.clone();
         let refused = self.access_refused.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl LogicalUnit {
         }
     }
 
-    /// To all but who did it.
+    /// Notifies all nexuses except `by`.
     fn tell_access(&self, unit: &mut UnitState, by: Option<u64>) {
         for entry in unit
             .nexuses
@@ -191,7 +191,7 @@ impl LogicalUnit {
 
     /// SET TARGET PORT GROUPS.
     pub(in crate::scsi) fn set_groups(&self, nexus: &Nexus, list: &[u8]) -> Result<(), Refused> {
-        // Nothing is asked for: no error (SPC-4, 6.45).
+        // An empty list is not an error (SPC-4, 6.45).
         if list.is_empty() {
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Whether a command may go through the port of this nexus.
+    /// Whether a command is allowed through this nexus's port.
     pub(super) fn reachable(&self, nexus: &Nexus, cdb: &Cdb) -> Result<(), Refused> {
         let state = self.state().access_of(nexus.target_port);
         match not_accessible(state).filter(|_| !allowed(state, cdb)) {
@@ -222,13 +222,13 @@ impl LogicalUnit {
         }
     }
 
-    /// What REQUEST SENSE says of the port of this nexus.
+    /// What REQUEST SENSE reports for this nexus's port.
     pub(super) fn access_sense(&self, nexus: &Nexus) -> Option<Sense> {
         not_accessible(self.state().access_of(nexus.target_port))
     }
 }
 
-/// LOGICAL UNIT NOT ACCESSIBLE, and why (SPC-4, 5.15.2.4).
+/// LOGICAL UNIT NOT ACCESSIBLE, and the reason (SPC-4, 5.15.2.4).
 pub(super) fn not_accessible(state: AccessState) -> Option<Sense> {
     let qualifier = match state {
         AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => return None,
@@ -241,9 +241,9 @@ pub(super) fn not_accessible(state: AccessState) -> Option<Sense> {
     Some(Sense::new(key::NOT_READY, 0x04, qualifier))
 }
 
-/// Commands that go through a port that is not active, those apart that are always answered (SPC-4, 5.15.2.4.4 to
-/// 5.15.2.4.6). READ CAPACITY is none of the standard's list for standby, but is not forbidden, and without it Linux
-/// makes no disk of such a path.
+/// Whether a command is allowed through a port that isn't active, besides those that are always answered (SPC-4,
+/// 5.15.2.4.4 to 5.15.2.4.6). READ CAPACITY is not on the standard's list for standby, but it isn't forbidden either,
+/// and Linux needs it to create a disk for such a path.
 fn allowed(state: AccessState, cdb: &Cdb) -> bool {
     let action = cdb[1] & 0x1f;
     match (cdb[0], state) {

@@ -1,6 +1,6 @@
-//! Decides whether a command may proceed, independent of its own fields: unit attentions, reservations, the
-//! medium's state, write protection. Called once for each command that one of the atomics concerns. The one
-//! rule: a unit attention is reported before anything else.
+//! Decides whether a command may proceed, regardless of its own fields: unit attentions,
+//! reservations, the medium's state, write protection. Called for each command if one of the
+//! atomics requires it. The one rule: a unit attention is reported before anything else.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::scsi::reservation::Allowed;
 use crate::scsi::{Nexus, answers};
 
 impl LogicalUnit {
-    /// Whether a command may go on, by everything but its own fields: unit attentions,
+    /// Checks whether a command may proceed, apart from its own fields: unit attentions,
     /// reservations, the medium's state, write protection.
     pub(in crate::scsi) fn admit(
         &self,
@@ -45,7 +45,7 @@ impl LogicalUnit {
             self.closed(gate, cdb)?;
         }
         if gate & gate::PROTECTED != 0 && writes(cdb[0]) {
-            // WRITE PROTECTED, or SOFTWARE WRITE PROTECTED when only the initiator asked for it.
+            // WRITE PROTECTED, or SOFTWARE WRITE PROTECTED if only the initiator requested it.
             let hard = self.options.read_only || self.backend.info().read_only;
             let ascq = if hard { 0x00 } else { 0x02 };
             return Err(Refused::Check(Sense::new(key::DATA_PROTECT, 0x27, ascq)));
@@ -89,7 +89,7 @@ impl LogicalUnit {
         attention
     }
 
-    /// Whether another unit's copy may read from or write to this one.
+    /// What a copy by another unit may do with this one.
     pub(in crate::scsi) fn allowed(&self, nexus: &Nexus) -> Allowed {
         let state = self.state();
         if state.reserved_by.is_some_and(|id| id != nexus.id) {
@@ -116,14 +116,14 @@ fn conflicts(flags: u32, row: &CommandDescriptor, cdb: &Cdb) -> bool {
         (Access::Persistent, _) => all,
         (Access::Read, _) => read,
         (Access::Write, _) => write,
-        // RESERVE and RELEASE decide for themselves.
+        // RESERVE and RELEASE check for conflicts themselves.
         (Access::Own, op::PREVENT_ALLOW_MEDIUM_REMOVAL) => write && cdb[4] & 3 != 0,
         (Access::Own, op::START_STOP_UNIT) => write && (all || cdb[4] & 0xf1 != 0x01),
         (Access::Own, _) => false,
     }
 }
 
-/// Commands that change the medium.
+/// Whether a command changes the medium.
 fn writes(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -144,7 +144,7 @@ fn writes(opcode: u8) -> bool {
     )
 }
 
-/// Commands that are answered without a medium.
+/// Whether a command needs the medium.
 pub(in crate::scsi) fn needs_medium(opcode: u8) -> bool {
     !matches!(
         opcode,
@@ -166,7 +166,8 @@ pub(in crate::scsi) fn needs_medium(opcode: u8) -> bool {
     )
 }
 
-/// Commands that go on beside SANITIZE (SBC-3, 4.11.2), INQUIRY and its like apart.
+/// Whether a command is allowed during SANITIZE (SBC-3,
+/// 4.11.2), apart from INQUIRY and similar ones.
 fn allowed_in_sanitize(opcode: u8) -> bool {
     matches!(
         opcode,

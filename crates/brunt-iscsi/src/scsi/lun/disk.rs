@@ -1,7 +1,7 @@
-//! What a unit's medium does to it while it is served: it grows, shrinks, is deleted, is full, fails. Looked at by a
-//! thread of the target ([`LogicalUnit::look`]), and at once by a connection whose request failed. The one rule:
-//! what changes is told to initiators as a unit attention before it shows, and to the operator no more often than
-//! [`REPORT_EVERY`] for each kind of trouble.
+//! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, is full, fails. Polled by a
+//! thread of the target ([`LogicalUnit::look`]), and checked at once when a request fails. The one rule: initiators get
+//! a unit attention for a change before any other sign of it, and the operator gets at most one report per
+//! [`REPORT_EVERY`] for each kind of failure.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -15,44 +15,44 @@ use brunt_core::units::format_size;
 use super::{LogicalUnit, UnitState};
 use crate::scsi::attention::Attention;
 
-/// A kind of failure is reported once when it begins, then with its count this often while it lasts.
+/// A kind of failure is reported when it begins, and then with its count at this interval while it lasts.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Kinds of failures kept apart; further ones are counted with the last.
+/// Number of failure kinds kept apart; further ones are counted with the last.
 const KINDS_MAX: usize = 16;
 
-/// Something that an operator wants to know about a medium.
+/// A change of a medium that concerns an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskEvent {
-    /// It has another size now, and so has the LUN.
+    /// The medium has a new size, and so has the LUN.
     Resized {
-        /// What it is.
+        /// Name of the medium.
         medium: String,
-        /// In bytes.
+        /// Old size in bytes.
         before: u64,
-        /// In bytes.
+        /// New size in bytes.
         now: u64,
     },
-    /// It was deleted, or became shorter than a block: the LUN is not ready.
+    /// The medium was deleted, or became shorter than a block: the LUN is not ready.
     Lost {
-        /// What it was.
+        /// Name of the medium.
         medium: String,
     },
-    /// It is there again.
+    /// The medium is back.
     Found {
-        /// What it is.
+        /// Name of the medium.
         medium: String,
     },
     /// Requests failed.
     Failed {
-        /// What it is.
+        /// Name of the medium.
         medium: String,
-        /// What they were; `None` for commands of several requests, and flushes.
+        /// Kind of request; `None` for flushes and commands of several requests.
         op: Option<Op>,
         /// Why.
         error: DeviceError,
-        /// How many since the last report.
+        /// Number of failures since the last report.
         count: u64,
-        /// Where the first of them began, in bytes.
+        /// Offset of the first of them, in bytes.
         offset: u64,
     },
 }
@@ -104,7 +104,7 @@ impl fmt::Display for DiskEvent {
     }
 }
 
-/// What is to be reported about a medium.
+/// Pending reports about a medium.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch(Mutex<Pending>);
 
@@ -119,7 +119,7 @@ struct Pending {
 struct Failure {
     op: Option<Op>,
     error: DeviceError,
-    /// Not reported yet.
+    /// Failures not reported yet.
     count: u64,
     offset: u64,
     reported: Option<Nanos>,
@@ -167,7 +167,7 @@ impl Pending {
                 });
             }
         }
-        // What has been quiet for so long begins anew.
+        // Forget a kind that had no failure for that long; the next one is reported at once.
         self.failures.retain(|one| {
             one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY)
         });
@@ -176,17 +176,17 @@ impl Pending {
 }
 
 impl LogicalUnit {
-    /// Looks whether the medium changed, and returns what is to be reported. May wait for its file system.
+    /// Checks whether the medium changed, and returns the due reports. May block on the file system.
     pub fn look(&self) -> Vec<DiskEvent> {
         self.look_at_medium();
         let now = self.options.clock.now();
         self.watch().due(&self.backend.info().name, now)
     }
 
-    /// A request to the medium failed.
+    /// Records a failed request to the medium.
     #[cold]
     pub(in crate::scsi) fn disk_failed(&self, op: Option<Op>, offset: u64, error: &DeviceError) {
-        // What refuses by design (a fault that was put in, another target's LUN) says so elsewhere.
+        // Refusals by design (an injected fault, another target's LUN) are reported elsewhere.
         let is_trouble = match error {
             DeviceError::Os(code) => *code != libc::EOPNOTSUPP,
             DeviceError::TimedOut | DeviceError::Gone => true,
@@ -197,7 +197,7 @@ impl LogicalUnit {
         if is_trouble {
             self.watch().count(op, offset, error);
         }
-        // The end of the medium may be nearer than it was.
+        // The medium may have been shortened.
         self.look_at_medium();
     }
 
@@ -208,7 +208,7 @@ impl LogicalUnit {
         let lost = look.deleted || blocks == 0;
         let mut state = self.state();
         let before = self.blocks();
-        // An empty medium has no capacity that could be told: the last one stands.
+        // An empty medium has no valid capacity: keep the last one.
         let blocks = if blocks == 0 { before } else { blocks };
         if (blocks, lost) != (before, state.medium_lost) {
             self.medium_changed(&mut state, before, blocks, lost);

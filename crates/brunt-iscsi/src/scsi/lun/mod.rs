@@ -1,10 +1,10 @@
-//! What the connections of a logical unit share: its options and mode settings, who is connected
-//! and what they have to be told, reservations, the medium's state. Connections call in from their
-//! own threads; the one rule: the request path reads the atomics here ([`LogicalUnit::gate`], the
-//! nexus's flags) and takes no lock unless one of them says that something is the matter.
+//! State shared by the connections of a logical unit: options and mode settings, connected nexuses and their unit
+//! attentions, reservations, the medium's state. Connections call it from their own threads. The one rule: the request
+//! path reads the atomics here ([`LogicalUnit::gate`], the nexus's flags) and takes no lock unless one of them is set.
 //!
-//! [`options`] is what a unit is made with, [`disk`] what its medium does to it, [`access`] through which ports it is reached, [`admission`] whether a command may go on, [`reservations`] the
-//! commands about reservations. Here is the state, and the commands that read or change it.
+//! [`options`] has a unit's options, [`disk`] handles changes of its medium, [`access`] its ports' states,
+//! [`admission`] decides whether a command may proceed, [`reservations`] has the reservation commands. This file has
+//! the state, and the commands that read or change it.
 
 mod access;
 mod admission;
@@ -42,16 +42,16 @@ use super::reservation::{PortPair, Reservations};
 use super::sanitize::Sanitize;
 use super::{DataIn, LunMap, Nexus};
 
-/// EXTENDED COPY results kept.
+/// Number of EXTENDED COPY results kept.
 const COPIES_MAX: usize = 16;
 
-/// Something concerns every command; the bits of [`LogicalUnit::gate`].
+/// Conditions that concern every command; the bits of [`LogicalUnit::gate`].
 pub(super) mod gate {
     /// The medium is out.
     pub const NO_MEDIUM: u32 = 1;
-    /// SANITIZE is at work.
+    /// SANITIZE is running.
     pub const SANITIZING: u32 = 2;
-    /// SANITIZE failed and nobody has left the failure mode.
+    /// SANITIZE failed, and the failure mode was not exited.
     pub const SANITIZE_FAILED: u32 = 4;
     /// Writes are refused.
     pub const PROTECTED: u32 = 8;
@@ -59,29 +59,29 @@ pub(super) mod gate {
     pub const FORCE: u32 = 16;
     /// D_SENSE is one: sense data goes out in descriptor format.
     pub const DESCRIPTOR_SENSE: u32 = 32;
-    /// The file behind the unit was deleted, or nothing is left of it.
+    /// The backing file was deleted, or is shorter than a block.
     pub const LOST: u32 = 64;
     /// START STOP UNIT has stopped it.
     pub const STOPPED: u32 = 128;
-    /// Concerns READ and WRITE alike.
+    /// Concerns both READ and WRITE.
     pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST | STOPPED;
 }
 
-/// Something concerns a nexus; the bits of [`NexusShared::flags`].
+/// Conditions that concern a nexus; the bits of [`NexusShared::flags`].
 pub(super) mod flag {
     /// A unit attention is pending.
     pub const ATTENTION: u32 = 1;
-    /// Somebody else's reservation refuses reads.
+    /// Another nexus's reservation refuses reads.
     pub const DENY_READ: u32 = 2;
-    /// And writes.
+    /// Another nexus's reservation refuses writes.
     pub const DENY_WRITE: u32 = 4;
-    /// Somebody else's RESERVE refuses nearly everything.
+    /// Another nexus's RESERVE refuses nearly everything.
     pub const DENY_ALL: u32 = 8;
-    /// The port that it comes through is not active.
+    /// The nexus's port is not active.
     pub const UNREACHABLE: u32 = 16;
 }
 
-/// The part of a nexus that its connections look at for each command.
+/// The part of a nexus that its connections check for each command.
 #[derive(Debug)]
 pub(super) struct NexusShared {
     pub nexus: Nexus,
@@ -119,19 +119,19 @@ struct CopyRecord {
 struct UnitState {
     nexuses: Vec<NexusEntry>,
     reservations: Reservations,
-    /// Who holds RESERVE(6).
+    /// The nexus that holds RESERVE(6).
     reserved_by: Option<u64>,
     settings: ModeSettings,
     medium_loaded: bool,
-    /// START STOP UNIT has stopped it.
+    /// Stopped by START STOP UNIT.
     stopped: bool,
-    /// What is behind the unit was deleted, or is shorter than a block.
+    /// The backing file was deleted, or is shorter than a block.
     medium_lost: bool,
     sanitize_failed: bool,
     /// AUSE of the last SANITIZE.
     sanitize_unrestricted: bool,
     copies: VecDeque<CopyRecord>,
-    /// Groups of target ports, each with its state.
+    /// Target port groups with their states.
     groups: Vec<PortGroup>,
     mailboxes: Vec<Weak<Mailbox>>,
 }
@@ -142,27 +142,27 @@ pub struct LogicalUnit {
     inline: Inline,
     options: LunOptions,
     shape: Shape,
-    /// Changes under the lock of `state`, with an attention for everybody.
+    /// Changes under the lock of `state`, with a unit attention for every nexus.
     blocks: AtomicU64,
     gate: AtomicU32,
     state: Mutex<UnitState>,
     map: OnceLock<Weak<LunMap>>,
     disk: DiskWatch,
-    /// Commands refused because of the state of a port.
+    /// Commands refused because of a port's state.
     access_refused: AtomicU64,
-    /// Nexuses told that such a state changed.
+    /// Unit attentions reported for changes of port states.
     access_told: AtomicU64,
-    /// Commands that must not be interleaved.
+    /// Range locks for commands that must not be interleaved.
     pub(super) locks: RangeLocks,
-    /// The SANITIZE at work, if any.
+    /// State of a running SANITIZE.
     pub(super) sanitize: Sanitize,
 }
 
 impl LogicalUnit {
-    /// A unit over `backend`; its saved reservations are in force at once.
+    /// Creates a unit over `backend`; its saved reservations take effect at once.
     ///
     /// # Errors
-    /// The backend does not do what the options promise, or the reservation store fails.
+    /// The backend doesn't support what the options promise, or the reservation store fails.
     pub fn new(
         backend: Arc<dyn Backend>,
         options: LunOptions,
@@ -223,12 +223,12 @@ impl LogicalUnit {
         Ok(Arc::new(unit))
     }
 
-    /// What it stands on.
+    /// The unit's backend.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// How it was made.
+    /// The unit's options.
     pub fn options(&self) -> &LunOptions {
         &self.options
     }
@@ -244,7 +244,7 @@ impl LogicalUnit {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Sense data goes out in descriptor format (D_SENSE of the control mode page).
+    /// Whether sense data is returned in descriptor format (D_SENSE of the control mode page).
     pub fn wants_descriptor_sense(&self) -> bool {
         self.gate() & gate::DESCRIPTOR_SENSE != 0
     }
@@ -263,7 +263,7 @@ impl LogicalUnit {
         self.gate.load(Ordering::Acquire)
     }
 
-    /// Tells the unit which map it is in; false when it is in one already.
+    /// Stores the map that the unit belongs to; returns false if it belongs to one already.
     pub(super) fn join(&self, map: Weak<LunMap>) -> bool {
         self.map.set(map).is_ok()
     }
@@ -272,9 +272,9 @@ impl LogicalUnit {
         self.map.get()?.upgrade()
     }
 
-    /// The locally assigned NAA identifier (SPC-4, 7.8.6.6.4): 3h and 60 bits of the names.
+    /// The locally assigned NAA identifier (SPC-4, 7.8.6.6.4): 3h and 60 bits of a hash of the names.
     pub(super) fn naa(&self) -> [u8; 8] {
-        // FNV-1a: any spread of the names over 60 bits does, as long as it stays the same for good.
+        // FNV-1a: any hash to 60 bits works, as long as it never changes.
         let names = [
             self.options.vendor.as_str(),
             &self.options.target_name,
@@ -287,15 +287,15 @@ impl LogicalUnit {
         (hash >> 4 | 3 << 60).to_be_bytes()
     }
 
-    /// Whether a designation descriptor (code set, type, reserved, length, designator) of page 83h
-    /// means this unit.
+    /// Whether a designation descriptor of page 83h (code set,
+    /// type, reserved, length, designator) identifies this unit.
     pub(super) fn is_named(&self, designator: &[u8]) -> bool {
         let (Some(kind), Some(value)) = (designator.get(1), designator.get(4..)) else {
             return false;
         };
         match kind & 0x3f {
             0x03 => value == self.naa(),
-            // A copy target descriptor has room for 20 bytes of it.
+            // A copy target descriptor has room for only 20 bytes of it.
             0x01 => {
                 let identity = DeviceIdentification {
                     vendor: &self.options.vendor,
@@ -337,7 +337,7 @@ impl LogicalUnit {
             .expect("no thread panics while it holds a logical unit's state")
     }
 
-    /// Brings the atomics in line with the state.
+    /// Updates the atomics from the state.
     fn refresh(&self, state: &UnitState) {
         let mut bits = 0;
         let mut set = |bit, on: bool| bits |= if on { bit } else { 0 };
@@ -367,7 +367,7 @@ impl LogicalUnit {
         }
     }
 
-    /// A connection of `nexus` arrives.
+    /// Registers a connection of `nexus`.
     pub(super) fn attach(&self, nexus: &Nexus, mailbox: &Arc<Mailbox>) -> Arc<NexusShared> {
         let mut state = self.state();
         state.mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
@@ -396,8 +396,8 @@ impl LogicalUnit {
         shared
     }
 
-    /// A connection logs out, and leaves soon: what its nexus holds goes now, if this is the last connection of it or the whole
-    /// session ends.
+    /// Called when a connection logs out: releases what its nexus holds, if this is the nexus's last connection or the
+    /// whole session ends.
     pub(super) fn log_out(&self, nexus: u64, whole_session: bool) {
         let mut state = self.state();
         let mut entries = state.nexuses.iter_mut();
@@ -414,7 +414,7 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// A connection leaves; with the last one of a nexus, the nexus is lost (SAM-5, 6.3.4).
+    /// Unregisters a connection; with its last connection, the nexus is lost (SAM-5, 6.3.4).
     pub(super) fn detach(&self, nexus: u64) {
         let mut state = self.state();
         let Some(index) = state
@@ -435,7 +435,7 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// Commands that need neither the medium nor data-out.
+    /// Answers commands that need neither the medium nor data-out.
     pub(super) fn answer(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
         match cdb[0] {
             op::TEST_UNIT_READY => Ok(DataIn::None),
@@ -502,11 +502,11 @@ impl LogicalUnit {
         Ok(DataIn::None)
     }
 
-    /// START STOP UNIT. Whether the cache has to be flushed before the answer.
+    /// START STOP UNIT. Returns whether the cache must be flushed before the answer.
     pub(super) fn start_stop(&self, nexus: &Nexus, cdb: &Cdb) -> Result<bool, Refused> {
         let (power_condition, no_flush) = (cdb[4] >> 4, cdb[4] & 0x04 != 0);
         let (load_eject, start) = (cdb[4] & 0x02 != 0, cdb[4] & 0x01 != 0);
-        // There is no power condition page: power conditions are taken and change nothing (SBC-3, 5.25).
+        // There is no power condition page: power conditions are accepted but change nothing (SBC-3, 5.25).
         if power_condition != 0 {
             return Ok(false);
         }
@@ -517,7 +517,7 @@ impl LogicalUnit {
             let mut state = self.state();
             let changes = state.medium_loaded != start;
             if (changes || !start) && state.nexuses.iter().any(|entry| entry.prevents_removal) {
-                // MEDIUM REMOVAL PREVENTED; a lock that was set while the medium was out holds the tray, too.
+                // MEDIUM REMOVAL PREVENTED; a lock that was set while the medium was out also holds the tray.
                 return Err(Refused::illegal(0x53, 0x02));
             }
             if changes {
@@ -534,8 +534,8 @@ impl LogicalUnit {
                 self.refresh(&state);
             }
         } else if !self.options.removable {
-            // Stopped, it serves nothing that needs the medium. What has a tray keeps its medium ready until it is ejected,
-            // as libiscsi's suite wants it.
+            // A stopped unit refuses commands that need the medium. A unit with a tray keeps its medium ready until it
+            // is ejected, as libiscsi's test suite expects.
             let mut state = self.state();
             state.stopped = !start;
             self.refresh(&state);
@@ -543,7 +543,7 @@ impl LogicalUnit {
         Ok(!start && !no_flush)
     }
 
-    /// MODE SELECT. Whether the cache has to be flushed before the answer.
+    /// MODE SELECT. Returns whether the cache must be flushed before the answer.
     pub(super) fn mode_select(
         &self,
         nexus: &Nexus,
@@ -587,7 +587,7 @@ impl LogicalUnit {
         ))
     }
 
-    /// Keeps the end of an EXTENDED COPY for RECEIVE COPY RESULTS.
+    /// Records the result of an EXTENDED COPY for RECEIVE COPY RESULTS.
     pub(super) fn record_copy(
         &self,
         nexus: u64,
@@ -612,7 +612,7 @@ impl LogicalUnit {
         });
     }
 
-    /// SANITIZE begins; false when one is at work.
+    /// Marks SANITIZE as started; returns false if one is running.
     pub(super) fn sanitize_begins(&self, unrestricted: bool) -> bool {
         let mut state = self.state();
         if !self.sanitize.begin() {
@@ -624,7 +624,7 @@ impl LogicalUnit {
         true
     }
 
-    /// SANITIZE ended. Called by its thread.
+    /// Marks SANITIZE as ended. Called by its thread.
     pub(super) fn sanitize_ended(&self, failed: bool) {
         let mut state = self.state();
         state.sanitize_failed = failed;
@@ -643,7 +643,7 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Other units of the target came or went.
+    /// Called when other units of the target were added or removed.
     pub(super) fn luns_changed(&self) {
         let mut state = self.state();
         for entry in &mut state.nexuses {
@@ -652,7 +652,7 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// An I_T nexus knows which units there are.
+    /// Called when a nexus has received the list of units.
     pub(super) fn luns_reported_to(&self, nexus: u64) {
         let mut state = self.state();
         if let Some(entry) = state
@@ -667,7 +667,7 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// Has every connection look at what it has to do.
+    /// Wakes every connection to check for work.
     pub(super) fn wake_connections(&self) {
         self.state()
             .mailboxes
@@ -676,12 +676,12 @@ impl LogicalUnit {
             .for_each(|mailbox| mailbox.wake());
     }
 
-    /// Whether connections have it open.
+    /// Whether any connection has the unit open.
     pub fn is_open(&self) -> bool {
         !self.state().nexuses.is_empty()
     }
 
-    /// Sends a request to every connection but `except`.
+    /// Sends a request to every connection except `except`.
     pub(super) fn broadcast(&self, request: &AbortRequest, except: &Arc<Mailbox>) {
         self.post(&self.state(), request, Some(except));
     }
@@ -694,7 +694,7 @@ impl LogicalUnit {
         }
     }
 
-    /// CLEAR TASK SET: tells the nexus that lost commands by somebody else's.
+    /// CLEAR TASK SET: notifies a nexus whose commands were cleared by another nexus.
     pub(super) fn commands_cleared(&self, by: u64, of: u64) {
         if by == of {
             return;
@@ -712,9 +712,9 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// What a reset does to the shared state (SAM-5, 6.3.3): RESERVE and PREVENT end, mode
-    /// parameters return to their defaults, everybody is told. Persistent reservations and
-    /// SANITIZE go on.
+    /// Applies a reset to the shared state (SAM-5, 6.3.3): RESERVE and PREVENT end, a stopped unit starts, mode
+    /// parameters return to their defaults, copy results are dropped, every nexus gets a unit attention. Persistent
+    /// reservations and SANITIZE are not affected.
     pub(super) fn reset(&self, attention: Attention) {
         let mut state = self.state();
         state.reserved_by = None;

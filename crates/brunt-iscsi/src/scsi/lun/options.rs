@@ -1,5 +1,5 @@
-//! What a logical unit is made with, and the lengths that follow from its backend. Written by who opens a
-//! unit, read by every command. The one rule: a length that a command may have is named here.
+//! The options of a logical unit, and the limits that follow from its backend. Set when a unit is
+//! opened, read by every command. The one rule: all length limits of commands are defined here.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use brunt_wire::scsi::persistent::OUT_LIST_BYTES_MAX;
 use super::access::Alua;
 use crate::scsi::store::ReservationStore;
 
-/// UNMAP takes so many descriptors.
+/// Maximum number of UNMAP descriptors.
 pub(in crate::scsi) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Longest WRITE SAME, in bytes: no longer than a WRITE, for it may come down to one.
+/// Longest WRITE SAME, in bytes: as long as a WRITE, because it may be carried out as one.
 const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
 /// Longest WRITE ATOMIC, in bytes.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
-/// Longest transfer, in bytes: what one data-out buffer may take.
+/// Longest transfer, in bytes: the limit of one data-out buffer.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
-/// What a logical unit is to its initiators.
+/// Options of a logical unit.
 #[derive(Clone)]
 pub struct LunOptions {
     /// T10 vendor identification, 8 characters.
@@ -30,9 +30,10 @@ pub struct LunOptions {
     pub product: String,
     /// Product revision level, 4 characters.
     pub revision: String,
-    /// Unit serial number; the NAA identifier is derived from it, so it differs for each unit.
+    /// Unit serial number; it must be unique, because the NAA identifier is derived from it.
     pub serial: String,
-    /// Thin provisioning: UNMAP works, unmapped blocks read as zeros. The backend has to unmap.
+    /// Thin provisioning: UNMAP works, unmapped blocks
+    /// read as zeros. The backend must support unmapping.
     pub thin: bool,
     /// Writes are refused.
     pub read_only: bool,
@@ -40,20 +41,20 @@ pub struct LunOptions {
     pub removable: bool,
     /// WCE after power on: writes are answered before they are on stable storage.
     pub write_cache: bool,
-    /// Says to be a disk that turns.
+    /// Reports a rotating disk.
     pub rotational: bool,
-    /// iSCSI name of the target, for the device identification page; empty: left out.
+    /// iSCSI name of the target, for the device identification page; empty: omitted.
     pub target_name: String,
-    /// Relative target port identifiers of the target, which are its portal group tags and the numbers of its target
-    /// port groups: one port each, as each begins.
+    /// The target's port groups, each with its initial state. There is one port per group, and the
+    /// portal group tag is both the relative target port identifier and the group's number.
     pub target_ports: Vec<PortGroup>,
-    /// Who changes those states.
+    /// Who may change the groups' states.
     pub alua: Alua,
-    /// Where reservations with APTPL are kept; none: APTPL is refused.
+    /// Where reservations with APTPL are saved; `None`: APTPL is refused.
     pub store: Option<Arc<dyn ReservationStore>>,
-    /// SANITIZE goes no faster than this, as a disk's does; none: as fast as the backend.
+    /// Maximum speed of SANITIZE, to mimic a disk; `None`: as fast as the backend.
     pub sanitize_bytes_per_second: Option<u64>,
-    /// Where time comes from.
+    /// Source of time.
     pub clock: Clock,
 }
 
@@ -85,7 +86,7 @@ pub enum LunError {
     /// Thin provisioning over a backend without it.
     #[error("{0} cannot unmap, so it cannot be a thin LUN; omit 'thin'")]
     NotThin(String),
-    /// A size or block length that SCSI has no words for.
+    /// A size or block length that SCSI can't represent.
     #[error(
         "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it needs at least one block of 512 to 65536 bytes"
     )]
@@ -97,27 +98,27 @@ pub enum LunError {
         /// Its block length.
         block_bytes: u32,
     },
-    /// The reservations could not be read.
+    /// The saved reservations could not be read.
     #[error("the saved reservations of {name} cannot be read")]
     Store {
         /// The backend.
         name: String,
-        /// The store's words.
+        /// The store's error.
         source: std::io::Error,
     },
-    /// The saved reservations make no sense.
+    /// The saved reservations are invalid.
     #[error(
         "the saved reservations of {name} are damaged in line {line}; remove the file to start without them"
     )]
     StoreDamaged {
         /// The backend.
         name: String,
-        /// Counted from one.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// Lengths that follow from the backend.
+/// Sizes that follow from the backend.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scsi) struct Shape {
     pub block_bytes: u32,
@@ -137,7 +138,7 @@ impl Shape {
         }
     }
 
-    /// Blocks in a physical block: a power of two.
+    /// Number of blocks in a physical block: a power of two.
     pub fn physical_blocks(&self) -> u32 {
         let blocks = self.physical_bytes / self.block_bytes;
         // The exponent has four bits.

@@ -1,5 +1,6 @@
-//! RESERVE, RELEASE and persistent reservations through commands: the unit's state around the rules in
-//! `reservation`. The one rule: nothing is in force that was to be saved and could not be.
+//! The commands for RESERVE, RELEASE and persistent reservations: they connect the unit's state
+//! with the rules in `reservation`. The one rule: a reservation that must be saved takes effect
+//! only once it is saved.
 
 use brunt_wire::scsi::cdb::{self, Cdb};
 use brunt_wire::scsi::persistent;
@@ -15,7 +16,7 @@ impl LogicalUnit {
     pub(super) fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
         let mut state = self.state();
         if state.reservations.any_registered() {
-            // SPC-4, 5.12.3 (CRH): nothing for registrants, a conflict for others.
+            // SPC-4, 5.12.3 (CRH): success without effect for registrants, a conflict for others.
             let registered = state.reservations.is_registered(&pair_of(nexus));
             return if registered {
                 Ok(DataIn::None)
@@ -62,7 +63,7 @@ impl LogicalUnit {
         Ok(answers::cut(answer, cdb::list_length(cdb)))
     }
 
-    /// PERSISTENT RESERVE OUT. Tasks of nexuses that were preempted are aborted.
+    /// PERSISTENT RESERVE OUT. Aborts the tasks of preempted nexuses (PREEMPT AND ABORT).
     pub(in crate::scsi) fn persistent_reserve_out(
         &self,
         nexus: &Nexus,
@@ -85,7 +86,7 @@ impl LogicalUnit {
                 ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
         if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
-            // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for lack of a better.
+            // The change takes effect only if it was saved. INSUFFICIENT RESOURCES fits best.
             let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
             store.save(&next.to_text()).map_err(|_| failed)?;
         }

@@ -1,6 +1,6 @@
-//! Task management of a task set (SAM-5, 7): one task, those of a nexus, or everybody's, on every connection.
-//! Called by the transport, and for requests of other connections by [`TaskSet::poll`]. The one rule: a
-//! function is done when the last task that it meant is gone.
+//! Task management of a task set (SAM-5, 7): aborts one task, those of a nexus, or all, on every
+//! connection. Called by the transport, and by [`TaskSet::poll`] for requests of other connections.
+//! The one rule: a function is done when the last affected task is gone.
 
 use super::TaskSet;
 use super::task::TaskStage;
@@ -9,7 +9,7 @@ use crate::scsi::attention::Attention;
 use crate::scsi::management::{AbortRequest, AbortScope, Reset, Ticket};
 
 impl TaskSet {
-    /// ABORT TASK: false when there is no such task. It ends with an outcome from
+    /// ABORT TASK: returns false if there is no such task. The task ends with an outcome from
     /// [`TaskSet::poll`], after which the function may be answered.
     pub fn abort_task(&mut self, tag: u64) -> bool {
         let Some(&slot) = self.by_tag.get(&tag) else {
@@ -19,18 +19,18 @@ impl TaskSet {
         true
     }
 
-    /// ABORT TASK SET: this nexus's tasks, on every connection.
+    /// ABORT TASK SET: aborts this nexus's tasks, on every connection.
     pub fn abort_task_set(&mut self) -> Ticket {
         self.manage(AbortScope::Nexus(self.nexus.nexus.id), None)
     }
 
-    /// CLEAR TASK SET: everybody's tasks; others that lose some are told.
+    /// CLEAR TASK SET: aborts all tasks; other nexuses that lose tasks are notified.
     pub fn clear_task_set(&mut self) -> Ticket {
         self.manage(AbortScope::Everybody, Some(self.nexus.nexus.id))
     }
 
-    /// LOGICAL UNIT RESET, or this unit's part of a target reset: everybody's tasks, RESERVE,
-    /// PREVENT; everybody is told.
+    /// LOGICAL UNIT RESET, or this unit's part of a target reset: ends all tasks, RESERVE and
+    /// PREVENT, and notifies every nexus.
     pub fn reset(&mut self, reset: Reset) -> Ticket {
         let attention = match reset {
             Reset::LogicalUnit => Attention::LogicalUnitReset,
@@ -90,12 +90,13 @@ impl TaskSet {
         }
     }
 
-    /// Marks a task aborted and lets go of it as soon as nobody else has it.
+    /// Marks a task aborted, and finishes it as soon as the device doesn't have it.
     fn abort(&mut self, slot: usize) {
         let task = self.tasks[slot].as_mut().expect("asked for a living task");
         task.aborted = true;
         match task.stage {
-            // The transport still collects: it learns at once, and calls start no more.
+            // The transport may still be collecting data: the outcome stops it, and later calls
+            // start nothing.
             TaskStage::Collecting | TaskStage::Parked => {
                 self.parked.retain(|parked| *parked != slot);
                 self.finish(slot, Ok(DataIn::None));

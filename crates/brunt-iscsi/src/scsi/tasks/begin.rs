@@ -1,6 +1,6 @@
-//! A command's first step: everything that can be checked from its CDB, and for READ and WRITE the short
-//! way. Called by the transport for each command. The one rule: nothing here waits, and READ and WRITE
-//! neither allocate nor lock while nothing is the matter.
+//! The first step of a command: all checks that its CDB allows, and the fast path for READ and
+//! WRITE. Called by the transport for each command. The one rule: nothing here waits, and READ and
+//! WRITE neither allocate nor lock unless a condition is pending.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::scsi::lun::{flag, gate};
 use crate::scsi::{Begin, CommandOutcome, DataIn, TaskAttribute, TransportCommand};
 
 impl TaskSet {
-    /// Takes a command. See [`Begin`].
+    /// Begins a command. See [`Begin`].
     pub fn begin(&mut self, command: &TransportCommand<'_>) -> Begin {
         let cdb = cdb::pad(command.cdb);
         match cdb[0] {
@@ -32,7 +32,7 @@ impl TaskSet {
         }
     }
 
-    /// READ and WRITE: nothing here allocates or locks while nothing is the matter.
+    /// READ and WRITE: nothing here allocates or locks unless a condition is pending.
     fn begin_transfer(&mut self, command: &TransportCommand<'_>, cdb: &Cdb, write: bool) -> Begin {
         let gate = self.unit.gate();
         let flags = self.nexus.flags.load(Ordering::Acquire);
@@ -191,7 +191,7 @@ impl TaskSet {
         Ok(range)
     }
 
-    /// A range of blocks in bytes.
+    /// Converts a range of blocks to bytes.
     #[inline]
     pub(super) fn checked(&self, lba: u64, blocks: u64) -> Result<ByteRange, Refused> {
         let end = lba.checked_add(blocks).ok_or(Refused::OUT_OF_RANGE)?;
@@ -206,7 +206,7 @@ impl TaskSet {
     }
 }
 
-/// NACA in the control byte: ACA is none of ours (NORMACA is zero).
+/// NACA in the control byte: ACA is not supported (NORMACA is zero).
 #[inline]
 fn naca(cdb: &Cdb) -> bool {
     let at = cdb::length(cdb[0]).map_or(15, |length| usize::from(length) - 1);

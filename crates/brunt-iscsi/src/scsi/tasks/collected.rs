@@ -1,6 +1,6 @@
-//! Commands whose data-out is there: what they do with it. Called by the transport when it has collected
-//! what [`Begin::Wants`](crate::scsi::Begin::Wants) said. The one rule: a list from an initiator is
-//! checked whole before any of it is done.
+//! Carries out commands whose data-out is complete. Called by the transport when it has collected
+//! the data that [`Begin::Wants`](crate::scsi::Begin::Wants) requested. The one rule: a list from
+//! an initiator is checked completely before any of it is carried out.
 
 use brunt_block::{Buf, Inline};
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
@@ -16,12 +16,14 @@ use crate::scsi::lun::{self, gate};
 use crate::scsi::{CommandOutcome, DataIn, TaskAttribute, sanitize};
 
 impl TaskSet {
-    /// Runs a command with the data it wanted: `data[..got]`. The outcome, when it is there already.
+    /// Runs a command with the data it wanted: `data[..got]`.
+    /// Returns the outcome if it is there already.
     ///
-    /// A command that was aborted meanwhile has its outcome from [`TaskSet::poll`]; nothing is done.
+    /// If the command was aborted meanwhile, nothing
+    /// happens: its outcome comes from [`TaskSet::poll`].
     ///
     /// # Panics
-    /// The command waits for no data, or `got` is more than it wanted or than `data` has.
+    /// The command isn't waiting for data, or `got` exceeds what it wanted or the length of `data`.
     pub fn start(&mut self, tag: u64, mut data: Buf, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_mut().expect("tags name living tasks");
@@ -35,8 +37,8 @@ impl TaskSet {
         let block_bytes = self.unit.block_bytes();
         match task.work {
             TaskWork::Write { .. } => {
-                // Fewer bytes than the CDB wants: whole blocks are written (the residual tells), a
-                // part of one is an error.
+                // Fewer bytes than the CDB describes: whole blocks are written (and a residual is
+                // reported); a partial block is an error.
                 if !got.is_multiple_of(block_bytes) {
                     return Some(self.finish_now(slot, Err(Refused::DATA_LENGTH)));
                 }
@@ -76,7 +78,8 @@ impl TaskSet {
         None
     }
 
-    /// The data of a [`Begin::Wants`](crate::scsi::Begin::Wants) with `direct` is in the medium.
+    /// Runs a [`Begin::Wants`](crate::scsi::Begin::Wants)
+    /// with `direct` whose data is in the medium.
     ///
     /// # Panics
     /// As [`TaskSet::start`].
@@ -93,7 +96,8 @@ impl TaskSet {
         Some(self.finish_now(slot, Ok(DataIn::None)))
     }
 
-    /// What to do with the data that a command collected. (Long because it is a table: a few lines for each command.)
+    /// What to do with the data that a command collected. (Long because it is a table: a few lines
+    /// for each command.)
     fn job_for(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
         let task = self.tasks[slot].as_ref().expect("still there");
         let (range, lock) = (task.range, task.lock);
@@ -205,7 +209,7 @@ impl TaskSet {
         }
     }
 
-    /// The part of a range that the data covers; part of a block is an error.
+    /// The part of a range that the data covers; a partial block is an error.
     fn cut(&self, range: ByteRange, data: &[u8]) -> Result<ByteRange, Refused> {
         if !data.len().is_multiple_of(self.unit.block_bytes() as usize) {
             return Err(Refused::DATA_LENGTH);

@@ -1,5 +1,6 @@
-//! EXTENDED COPY: which units of this target its list names, and which blocks of them. Called when the
-//! list is there. The one rule: a unit that the initiator may not read or write is not reachable.
+//! EXTENDED COPY: resolves the units of this target, and the blocks,
+//! that its list names. Called when the list is complete. The one rule:
+//! a unit that the initiator may not read or write is not reachable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ impl TaskSet {
         for target in &parsed.targets {
             let unit = self.find_unit(&target.designator).ok_or(UNREACHABLE)?;
             if target.block_bytes != 0 && target.block_bytes != unit.block_bytes() {
-                // INCORRECT COPY TARGET DEVICE TYPE is for types; a wrong block length is a bad field.
+                // INCORRECT COPY TARGET DEVICE TYPE is for device types; a wrong block length is an
+                // invalid field.
                 return Err(Refused::parameter(16));
             }
             units.push(unit);
@@ -68,7 +70,7 @@ impl TaskSet {
         Ok(CollectedPlan::Job { job, range, lock })
     }
 
-    /// Where a segment copies from and to.
+    /// The source and destination of a segment.
     fn extent(
         &mut self,
         segment: &CopySegment,
@@ -107,7 +109,7 @@ impl TaskSet {
             let end = offset.checked_add(len)?;
             (end <= unit.blocks() * block).then_some(offset)
         };
-        // COPY TARGET DEVICE DATA OVERRUN would be for streams; the blocks are not there.
+        // COPY TARGET DEVICE DATA OVERRUN would be for streams; these blocks don't exist.
         let source_offset =
             place(segment.source_lba, from, source_extra, &source).ok_or(UNREACHABLE)?;
         let destination_offset =
@@ -133,7 +135,7 @@ impl TaskSet {
         })
     }
 
-    /// The unit of this target that a designator of page 83h names.
+    /// The unit of this target that a page 83h designator identifies.
     fn find_unit(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         let names = |unit: &LogicalUnit| unit.is_named(designator);
         if names(&self.unit) {
@@ -146,7 +148,7 @@ impl TaskSet {
             .find(|unit| names(unit))
     }
 
-    /// As in [`Io::device`]; opened when first needed.
+    /// The unit's index for `DeviceIo::device`; its device is opened when first needed.
     fn device_of(&mut self, unit: &Arc<LogicalUnit>) -> Result<usize, OpenError> {
         if Arc::ptr_eq(unit, &self.unit) {
             return Ok(0);

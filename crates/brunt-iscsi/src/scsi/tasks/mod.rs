@@ -1,14 +1,14 @@
-//! One connection's commands on one logical unit, from CDB to outcome, and the management of
-//! tasks (SAM-5, 7 and 8). Lives on the connection's thread, drives the connection's device.
+//! One connection's commands on one logical unit, from CDB to outcome, and task management (SAM-5,
+//! 7 and 8). Runs on the connection's thread and drives the connection's device.
 //!
-//! READ and WRITE take a short way: a few atomic loads decide that nothing is the matter, and
-//! media that can be reached inline are, without a request. Everything else is looked up in the
-//! table of commands and becomes an answer or a [`Job`]. The one rule: a command that was begun
-//! comes back as exactly one outcome.
+//! READ and WRITE have a fast path: a few atomic loads show that no condition
+//! is pending, and inline media are accessed without a request. Every other
+//! command is looked up in the command table and becomes an answer or a
+//! [`Job`]. The one rule: a command that was begun has exactly one outcome.
 //!
-//! The files: [`begin`] takes commands, [`plan`] says what those need that are no READ or WRITE,
-//! [`collected`] and [`copy`] what they do with their data-out; [`abort`] manages tasks. Here the
-//! tasks that are there run.
+//! The files: [`begin`] begins commands; [`plan`] determines what commands other than READ and
+//! WRITE need; [`collected`] and [`copy`] process their data-out; [`abort`] manages tasks. This
+//! file runs the tasks.
 
 mod abort;
 mod begin;
@@ -36,7 +36,7 @@ use crate::scsi::management::{Mailbox, Ticket};
 use crate::scsi::{CommandOutcome, DataIn, LogicalUnit, Nexus, TaskAttribute, TransportCommand};
 use crate::tag::TagHasher;
 
-/// How soon a command that waits for another connection's looks again.
+/// Retry interval of a command that waits for another connection's command.
 const PARKED_LOOK: Duration = Duration::from_micros(100);
 
 /// A connection's tasks on a unit. See the module.
@@ -44,7 +44,7 @@ pub struct TaskSet {
     unit: Arc<LogicalUnit>,
     ring: Ring,
     device: Box<dyn Device>,
-    /// Devices of other units that copies reach: the unit's address for a name.
+    /// Open devices of other units, for copies.
     others: Vec<(Arc<LogicalUnit>, Box<dyn Device>)>,
     depth: u32,
     nexus: Arc<NexusShared>,
@@ -53,7 +53,7 @@ pub struct TaskSet {
     free: Vec<usize>,
     by_tag: HashMap<u64, usize, BuildHasherDefault<TagHasher>>,
     sequence: u64,
-    /// ORDERED tasks that are not finished.
+    /// Number of unfinished ORDERED tasks.
     ordered: usize,
     parked: Vec<usize>,
     sleeping: usize,
@@ -61,15 +61,15 @@ pub struct TaskSet {
     other_batches: Vec<VecDeque<Request>>,
     completions: Vec<Completion>,
     finished: Vec<CommandOutcome>,
-    /// Tickets, each with the sequence up to which tasks have to be gone.
+    /// Tickets, each with the sequence numbers of the tasks that it waits for.
     tickets: Vec<(Ticket, Vec<u64>)>,
 }
 
 impl TaskSet {
-    /// Opens the unit for a connection of `nexus` on its thread's ring, for `depth` commands at once.
+    /// Opens the unit for a connection of `nexus` on its thread's ring, for up to `depth` commands.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend doesn't open.
     pub fn open(
         unit: &Arc<LogicalUnit>,
         ring: &Ring,
@@ -102,22 +102,23 @@ impl TaskSet {
         })
     }
 
-    /// The unit behind it.
+    /// The task set's unit.
     pub fn unit(&self) -> &Arc<LogicalUnit> {
         &self.unit
     }
 
-    /// Commands begun and not yet answered.
+    /// Number of commands begun and not yet answered.
     pub fn outstanding(&self) -> u32 {
         self.by_tag.len() as u32
     }
 
-    /// Whether the command of this tag is one of them.
+    /// Whether the command with this tag is outstanding.
     pub fn has(&self, tag: u64) -> bool {
         self.by_tag.contains_key(&tag)
     }
 
-    /// Lets go of the units that copies reached, when none is under way: they may have left the target.
+    /// Closes the devices of other units for copies if no command is outstanding: those units may
+    /// have left the target.
     pub fn forget_others(&mut self) {
         if self.by_tag.is_empty() {
             self.others.clear();
@@ -125,7 +126,7 @@ impl TaskSet {
         }
     }
 
-    /// Hands queued requests to the device: once before [`Ring::enter`].
+    /// Submits queued requests to the device. Call once before [`Ring::enter`].
     pub fn submit(&mut self) {
         if !self.batch.is_empty() {
             self.device.submit(&mut self.batch);
@@ -137,7 +138,7 @@ impl TaskSet {
         }
     }
 
-    /// Appends finished commands to `done`: after [`Ring::enter`].
+    /// Appends finished commands to `done`. Call after [`Ring::enter`].
     pub fn poll(&mut self, done: &mut Vec<CommandOutcome>) {
         if self.mailbox.has_requests() {
             for request in self.mailbox.take() {
@@ -167,8 +168,8 @@ impl TaskSet {
         done.append(&mut self.finished);
     }
 
-    /// When [`TaskSet::poll`] has to be called again even if the ring reports nothing: as
-    /// [`Device::deadline`].
+    /// When [`TaskSet::poll`] must be called again even if
+    /// the ring reports nothing, like [`Device::deadline`].
     pub fn deadline(&self) -> Nanos {
         if !self.finished.is_empty() || !self.batch.is_empty() {
             return Nanos(0);
@@ -292,8 +293,8 @@ impl TaskSet {
         self.finished.push(outcome);
     }
 
-    /// Whether older tasks let this one go (SAM-5, 8.6): an ORDERED one waits for all of them, all
-    /// wait for an older ORDERED one, HEAD OF QUEUE waits for nobody.
+    /// Whether older tasks allow this one to run (SAM-5, 8.6): an ORDERED task waits for all older
+    /// tasks, all tasks wait for older ORDERED ones, and a HEAD OF QUEUE task doesn't wait.
     fn may_run(&self, slot: usize) -> bool {
         if self.ordered == 0 {
             return true;
@@ -309,7 +310,7 @@ impl TaskSet {
         }
     }
 
-    /// Gets the task's lock, or part of it.
+    /// Acquires the task's lock, or part of it. Returns whether it is complete.
     fn lock(&mut self, slot: usize) -> bool {
         let task = self.tasks[slot].as_mut().expect("asked for a living task");
         if task.has_lock {
@@ -338,7 +339,7 @@ impl TaskSet {
         task.has_lock
     }
 
-    /// Lets a task go as far as it can. It is parked when it cannot.
+    /// Runs a task as far as possible. If it can't run, it is parked.
     fn run(&mut self, slot: usize) {
         if !self.may_run(slot) || !self.lock(slot) {
             self.parked.push(slot);
@@ -428,7 +429,7 @@ impl TaskSet {
         match &mut task.work {
             TaskWork::Read => {
                 let len = task.range.len as u32;
-                // A recovered error is told, and the data with it.
+                // A recovered error is reported together with the data.
                 if let Err(error) = result
                     && error.is_recovered()
                     && let Refused::Check(sense) = Refused::device(error, false)
@@ -445,7 +446,7 @@ impl TaskSet {
                 self.finish(slot, result.map(|()| DataIn::None));
             }
             TaskWork::Job(job) => {
-                // Of several steps, one that was recovered ends none of them.
+                // A recovered error in one of several steps doesn't end the job.
                 let result = result.or_else(|error| {
                     if error.is_recovered() {
                         Ok(())
@@ -462,7 +463,8 @@ impl TaskSet {
 }
 
 impl TaskSet {
-    /// Gives back what this nexus has reserved, if this is its last task set, or the session ends with all of them.
+    /// Releases what this nexus has reserved, if this
+    /// is its last task set or the whole session ends.
     pub fn log_out(&self, whole_session: bool) {
         self.unit.log_out(self.nexus.nexus.id, whole_session);
     }

@@ -1,6 +1,5 @@
-//! What commands other than READ and WRITE need before they can be answered: nothing, data-out, or a job.
-//! Called once for each, after it was admitted. The one rule: a plan changes nothing that a refusal would
-//! have to undo.
+//! Determines what commands other than READ and WRITE need before they can be answered: nothing, data-out, or a job.
+//! Called once for each admitted command. The one rule: a plan changes nothing that a refusal would have to undo.
 
 use std::sync::Arc;
 
@@ -16,8 +15,8 @@ use crate::scsi::lun::{self, gate};
 use crate::scsi::sanitize::{self, Method};
 
 impl TaskSet {
-    /// What a command needs before it can be answered. (Long because it is a table: a few lines for each
-    /// command; those that need more have a function.)
+    /// What a command needs before it can be answered. (Long because it is a table: a few lines for each command; more
+    /// complex ones have their own function.)
     pub(super) fn plan(&mut self, cdb: &Cdb, data_out_len: u32) -> Result<CommandPlan, Refused> {
         let nowhere = ByteRange { offset: 0, len: 0 };
         let parameters = |len: u32| {
@@ -32,7 +31,7 @@ impl TaskSet {
         };
         match cdb[0] {
             op::MODE_SELECT_6 | op::MODE_SELECT_10 => {
-                // PF has to be one, saving is not possible.
+                // PF must be set, and saving is not supported.
                 if cdb[1] & 0x10 == 0 || cdb[1] & 0x01 != 0 {
                     return Err(Refused::field(1));
                 }
@@ -41,7 +40,7 @@ impl TaskSet {
             op::PERSISTENT_RESERVE_OUT => parameters(cdb::be32(cdb, 5)),
             op::MAINTENANCE_OUT => parameters(cdb::be32(cdb, 6)),
             op::UNMAP => {
-                // Without anchored blocks there is nothing to anchor.
+                // Anchored blocks are not supported.
                 if cdb[1] & 0x01 != 0 {
                     return Err(Refused::field(1));
                 }
@@ -71,7 +70,7 @@ impl TaskSet {
                 let transfer = Transfer::decode(cdb);
                 let mut range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
                 if transfer.blocks == 0 {
-                    // To the end of the medium; for the device, nothing given means all.
+                    // To the end of the medium; the device flushes everything if no range is given.
                     range.offset = 0;
                 }
                 Ok(CommandPlan::Job {
@@ -81,7 +80,7 @@ impl TaskSet {
                 })
             }
             op::PRE_FETCH_10 | op::PRE_FETCH_16 => {
-                // We keep no cache of our own to fetch into; GOOD says that not all of it is in one.
+                // There is no cache to prefetch into; GOOD reports that not all blocks are cached.
                 let transfer = Transfer::decode(cdb);
                 self.checked(transfer.lba, u64::from(transfer.blocks))?;
                 Ok(CommandPlan::Answer(DataIn::None))
@@ -182,7 +181,7 @@ impl TaskSet {
         if transfer.protect != 0 || cdb[1] & 0x10 != 0 || unmap && !self.unit.options().thin {
             return Err(Refused::field(1));
         }
-        // NDOB exists in the 16-byte form; what stands there in the others is obsolete or reserved.
+        // NDOB exists only in the 16-byte form; in the others these bits are obsolete or reserved.
         if no_data && cdb[0] != op::WRITE_SAME_16 || cdb[1] & 0x06 != 0 {
             return Err(Refused::field(1));
         }
@@ -252,7 +251,7 @@ impl TaskSet {
         }
         let action = cdb[1] & 0x1f;
         if action == op::SA_SANITIZE_OVERWRITE {
-            // A pattern of a byte to a block, after a header of four.
+            // A pattern of one byte to one block, after a 4-byte header.
             if len < 5 || len > self.unit.block_bytes() + 4 {
                 return Err(Refused::field(7));
             }
@@ -295,10 +294,10 @@ impl TaskSet {
     }
 }
 
-/// Whether the initiator sends exactly what the CDB describes. READ and WRITE move what both ends
-/// have room for and tell the residual; but where data is compared, combined, repeated or written
-/// as one, a length that differs means that initiator and target disagree about what is compared
-/// (or combined, …) with what. Any part of it that was done would be a guess: nothing is.
+/// Requires that the initiator sends exactly what the CDB describes. READ and WRITE transfer what both sides have room
+/// for and report a residual. But where data is compared, combined, repeated or written atomically, a different length
+/// means that initiator and target disagree about the operation, and carrying out a part of it would be a guess:
+/// nothing is done.
 fn exactly(described: u32, data_out_len: u32) -> Result<(), Refused> {
     if described == data_out_len {
         Ok(())

@@ -1,5 +1,5 @@
-//! What a task set knows of one command: how far it is, what it is to do, what it holds. Used by the other
-//! files of `tasks`. The one rule: a task that the device has is let go of only by the device.
+//! The state of one command in a task set: its stage, its work, its lock. Used by the other files
+//! of `tasks`. The one rule: a task that the device has is released only by the device.
 
 use brunt_block::Buf;
 use brunt_core::Nanos;
@@ -9,31 +9,31 @@ use crate::scsi::jobs::{ByteRange, Job};
 use crate::scsi::locks::Hold;
 use crate::scsi::{DataIn, TaskAttribute};
 
-/// How far a task is.
+/// How far a task has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskStage {
-    /// Its data-out has not come yet.
+    /// Its data-out is not complete yet.
     Collecting,
-    /// Waits for older tasks or for other connections' range locks.
+    /// It waits for older tasks or for other connections' range locks.
     Parked,
-    /// Waits for a time of its job's.
+    /// It waits until a time that its job set.
     Sleeping(Nanos),
     /// The device has a request of it.
     Running,
 }
 
-/// What a task is to do.
+/// What a task has to do.
 pub(super) enum TaskWork {
     Read,
     Write {
         force: bool,
     },
-    /// Data-out comes first; then the CDB decides.
+    /// Collects data-out; then the CDB decides.
     Collect(Cdb),
     Job(Box<dyn Job>),
 }
 
-/// Which side of its range a task needs.
+/// The kind of range lock that a task needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockMode {
     None,
@@ -58,7 +58,7 @@ pub(super) struct ScsiTask {
     pub data: Buf,
 }
 
-/// What a command needs, by its CDB alone.
+/// What a command needs, judging only by its CDB.
 pub(super) enum CommandPlan {
     Answer(DataIn),
     Collect {
@@ -73,7 +73,7 @@ pub(super) enum CommandPlan {
     },
 }
 
-/// And what a command is once it has its data.
+/// What a command needs once it has its data.
 pub(super) enum CollectedPlan {
     Answer(DataIn),
     Job {

@@ -1,4 +1,5 @@
-//! Asymmetric access: which commands go through a port in which state, and who is told of a change.
+//! Asymmetric access: which commands each port state
+//! allows, and which nexuses are notified of a change.
 
 use brunt_wire::scsi::alua::{AccessState, PortGroup};
 
@@ -31,7 +32,7 @@ fn report_groups() -> [u8; 12] {
     cdb12(op::MAINTENANCE_IN, op::SA_REPORT_TARGET_PORT_GROUPS, 0, 255)
 }
 
-/// What a unit with two groups says of them, in INQUIRY, page 83h and REPORT TARGET PORT GROUPS.
+/// INQUIRY, page 83h and REPORT TARGET PORT GROUPS of a unit with two groups describe them.
 #[test]
 fn ports_are_told() {
     for (alua, tpgs) in [
@@ -86,7 +87,8 @@ fn ports_are_told() {
     }
 }
 
-/// Each state lets through what the standard says, at its own port only; everyone hears of the change once.
+/// Each state allows what the standard says, at its own port only; every nexus is notified of a
+/// change once.
 #[test]
 fn states() {
     let unit = two_ports(Alua::Implicit);
@@ -144,14 +146,14 @@ fn states() {
         AccessState::Transitioning
     );
     assert_eq!((here.code(&read), here.code(&read)), (CHANGED, GOOD));
-    // No change is none to tell of.
+    // Setting the current state notifies no one.
     assert_eq!(there.code(&read), CHANGED);
     unit.set_access(1, AccessState::ActiveNonOptimized).unwrap();
     assert_eq!((here.code(&read), there.code(&read)), (GOOD, GOOD));
     assert!(unit.set_access(3, AccessState::Standby).is_err());
 }
 
-/// Groups come and go; those that stay keep their state, unless they are given another.
+/// Groups are added and removed; those that stay keep their state, unless it is set.
 #[test]
 fn groups_come_and_go() {
     let unit = two_ports(Alua::Implicit);
@@ -181,7 +183,8 @@ fn groups_come_and_go() {
     );
 }
 
-/// An initiator changes states where it may, with a whole list or not at all; the others are told.
+/// An initiator changes states if allowed, with the
+/// whole list or not at all; other nexuses are notified.
 #[test]
 fn set_by_initiators() {
     let set = |len: u8| {
@@ -240,7 +243,7 @@ fn set_by_initiators() {
     );
 }
 
-/// Initiators hear which group they should prefer, and that this changed; a state leaves it as it is.
+/// Initiators are notified of a changed preference; a new state leaves the preference unchanged.
 #[test]
 fn preferred() {
     let unit = two_ports(Alua::Implicit);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// ABORT TASK, ABORT and CLEAR TASK SET and resets end each task once, also on other
-/// connections, and tell whom they have to tell.
+/// ABORT TASK, ABORT and CLEAR TASK SET and resets end each task once, also on other connections,
+/// and notify the right nexuses.
 #[test]
 fn task_management() {
     let unit = unit(false, LunOptions::default());
@@ -54,14 +54,14 @@ fn task_management() {
         }
         assert_eq!(b.code(&[0; 6]), GOOD);
     }
-    // A connection that goes away answers for its tasks.
+    // Closing a connection completes its part of the function.
     let _ = a.begin(&write, BLOCK, TaskAttribute::Simple);
     let ticket = b.set.clear_task_set();
     drop(a);
     assert!(ticket.is_done());
 }
 
-/// An ORDERED command waits for the older ones and holds up the younger ones.
+/// An ORDERED command waits for older ones and delays younger ones.
 #[test]
 fn ordered() {
     for inline in [true, false] {
@@ -127,7 +127,7 @@ fn locks_between_connections() {
     assert_eq!(a.read(0, 1), [8; BLOCK]);
 }
 
-/// A task set that is full says so, and takes commands again afterwards.
+/// A full task set reports it, and accepts commands again afterwards.
 #[test]
 fn full() {
     let mut c = Client::new(&unit(false, LunOptions::default()), "a");
@@ -160,7 +160,7 @@ fn nonsense() {
     let mut c = Client::new(&unit(true, options), "a");
     for round in 0..20_000u32 {
         let row = &OPCODES[random.below(OPCODES.len() as u64) as usize];
-        // SANITIZE would take the medium away for the rest.
+        // SANITIZE would block the medium for the other commands.
         if row.opcode == op::SANITIZE {
             continue;
         }

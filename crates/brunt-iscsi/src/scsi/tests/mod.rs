@@ -1,5 +1,5 @@
-//! Commands against a logical unit over memory, through the same calls that a transport makes:
-//! once with the inline short way, once with every byte through device requests.
+//! Tests commands on a logical unit over memory, through the calls that a transport makes: once
+//! with the inline fast path, once with every byte through device requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use super::*;
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 8192;
 
-/// Memory that can only be reached by requests.
+/// Memory that can only be accessed by requests.
 struct Requests(MemoryBackend);
 
 impl Backend for Requests {
@@ -75,10 +75,10 @@ impl Client {
         Client::through(unit, name, 1)
     }
 
-    /// Through this port of the target.
+    /// A connection through this port of the target.
     fn through(unit: &Arc<LogicalUnit>, name: &str, target_port: u16) -> Client {
         let mut client = Client::attached(unit, name, target_port);
-        // The attention that every nexus starts with.
+        // The unit attention that every nexus starts with.
         assert_eq!(client.code(&[0; 6]), (key::UNIT_ATTENTION, 0x29, 0x00));
         client
     }
@@ -114,7 +114,7 @@ impl Client {
         (self.tag, self.set.begin(&command))
     }
 
-    /// Polls until something is answered, for two minutes at most.
+    /// Polls until a command is finished, for at most two minutes.
     fn wait(&mut self) -> Vec<CommandOutcome> {
         let mut done = Vec::new();
         let end = Clock::Monotonic.now().after(Duration::from_secs(120));
@@ -146,7 +146,7 @@ impl Client {
         outcome
     }
 
-    /// Key, code, qualifier; a status other than CHECK CONDITION is (0xff, status, 0).
+    /// Returns key, code and qualifier; for a status other than CHECK CONDITION, (0xff, status, 0).
     fn code_with(&mut self, cdb: &[u8], data: &[u8]) -> (u8, u8, u8) {
         let outcome = self.send(cdb, data);
         match (outcome.status, outcome.sense) {
@@ -238,7 +238,7 @@ const OPCODE: (u8, u8, u8) = (key::ILLEGAL_REQUEST, 0x20, 0x00);
 const LENGTH: (u8, u8, u8) = (key::ILLEGAL_REQUEST, 0x0e, 0x03);
 const NO_MEDIUM: (u8, u8, u8) = (key::NOT_READY, 0x3a, 0x00);
 
-/// Runs a test over both ways to the medium.
+/// Runs a test with both ways to access the medium.
 fn both(options: &LunOptions, test: impl Fn(&mut Client)) {
     for inline in [true, false] {
         test(&mut Client::new(&unit(inline, options.clone()), "a"));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What was written is read, in every length of command.
+/// Written data reads back, with CDBs of every length.
 #[test]
 fn read_and_write() {
     both(&LunOptions::default(), |c| {
@@ -19,8 +19,8 @@ fn read_and_write() {
     });
 }
 
-/// Where data is compared, combined, repeated or written as one, data-out of another length
-/// than the CDB describes is refused, and the medium is as it was.
+/// Where data is compared, combined, repeated or written atomically, data-out of another length
+/// than the CDB describes is refused, and the medium stays unchanged.
 #[test]
 fn lengths_that_disagree() {
     both(&thin(), |c| {
@@ -30,7 +30,7 @@ fn lengths_that_disagree() {
         let mut atomic = cdb16(op::WRITE_ATOMIC_16, 0, 0, 0);
         atomic[13] = 2;
         let check = |c: &mut Client, cdb: &[u8], blocks: usize| {
-            // The first of them would compare equal and be written.
+            // The first two blocks would compare equal, so the rest would be written.
             let data = [bytes(2, 1), bytes(6, 9)].concat();
             for len in [
                 0,
@@ -90,7 +90,7 @@ fn bounds() {
             assert_eq!(c.code(&cdb16(code, 0, BLOCKS, 1)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb16(code, 0xe0, 0, 1)), FIELD, "{code:#x}");
         }
-        // NACA; a transfer beyond the maximum length comes after the range.
+        // NACA; a transfer beyond the maximum length is refused only after the range check.
         assert_eq!(c.code(&[op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1, 4]), FIELD);
         assert_eq!(c.code(&[op::TEST_UNIT_READY, 0, 0, 0, 0, 4]), FIELD);
         assert_eq!(c.code(&cdb12(op::READ_12, 0, 0, u32::MAX)), RANGE);
@@ -99,7 +99,7 @@ fn bounds() {
     });
 }
 
-/// A write with less data than its CDB wants writes whole blocks, or nothing.
+/// A write with less data than its CDB describes writes whole blocks, or nothing.
 #[test]
 fn short_data() {
     both(&LunOptions::default(), |c| {
@@ -124,7 +124,7 @@ fn short_data() {
     });
 }
 
-/// VERIFY compares with nothing, data, or one block, and says where it differs.
+/// VERIFY compares with nothing, data, or one block, and reports where it differs.
 #[test]
 fn verify() {
     both(&LunOptions::default(), |c| {
@@ -166,7 +166,8 @@ fn verify() {
     });
 }
 
-/// COMPARE AND WRITE writes only what compared; ORWRITE ors; WRITE ATOMIC keeps to its limits.
+/// COMPARE AND WRITE writes only if the data compares
+/// equal; ORWRITE ors; WRITE ATOMIC respects its limits.
 #[test]
 fn read_modify_write() {
     both(&LunOptions::default(), |c| {
@@ -209,7 +210,7 @@ fn read_modify_write() {
     });
 }
 
-/// WRITE SAME in its forms, thin and thick; UNMAP only thin; GET LBA STATUS tells.
+/// All forms of WRITE SAME, thin and thick; UNMAP only thin; GET LBA STATUS reports the result.
 #[test]
 fn fill_and_unmap() {
     both(&thin(), |c| {
@@ -231,13 +232,13 @@ fn fill_and_unmap() {
             c.code_with(&cdb10(op::WRITE_SAME_10, 0x01, 8, 4), &[]),
             FIELD
         );
-        // Unaligned unmapping leaves the neighbours alone.
+        // Unaligned unmapping doesn't affect neighbouring blocks.
         c.good(&cdb16(op::WRITE_SAME_16, 0x08, 9, 2), &[0; BLOCK]);
         assert_eq!(
             c.read(8, 4),
             [bytes(1, 5), vec![0; 2 * BLOCK], bytes(1, 5)].concat()
         );
-        // What is not zeros cannot be unmapped, so it is written.
+        // A block that isn't zero can't be unmapped, so it is written.
         c.good(&cdb16(op::WRITE_SAME_16, 0x08, 9, 2), &bytes(1, 6));
         assert_eq!(c.read(9, 2), bytes(1, 6).repeat(2));
         c.good(&cdb16(op::WRITE_SAME_16, 0x01, 9, 1), &[]);
@@ -296,7 +297,7 @@ fn fill_and_unmap() {
     });
 }
 
-/// EXTENDED COPY within a unit and between two; its results; each of its complaints.
+/// EXTENDED COPY within a unit and between two; its results; each of its errors.
 #[test]
 fn extended_copy() {
     let named = |serial: &str| LunOptions {

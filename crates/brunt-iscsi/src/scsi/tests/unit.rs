@@ -1,8 +1,8 @@
-//! What a unit says of itself, and the states that it can be in.
+//! What a unit reports about itself, and the states that it can be in.
 
 use super::*;
 
-/// INQUIRY, REPORT LUNS and their like, and what a missing LUN answers.
+/// INQUIRY, REPORT LUNS and similar commands, and the answers of a missing LUN.
 #[test]
 fn identity() {
     let units = vec![
@@ -12,7 +12,7 @@ fn identity() {
     let map = LunMap::new(units);
     let mut c = Client::fresh(&map.get(1).unwrap(), "a");
     let report = [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
-    // None of these takes the unit attention away.
+    // None of these clears the unit attention.
     let luns = c.good(&report, &[]);
     assert_eq!((luns.len(), be32(&luns, 0), luns[17]), (24, 16, 1));
     let pages = c.good(&[op::INQUIRY, 1, 0, 0, 255, 0], &[]);
@@ -80,7 +80,7 @@ fn identity() {
     assert_eq!(unknown(&[0; 6]).sense.unwrap().asc, 0x25);
 }
 
-/// Whoever stays is told of LUNs that came or went, once, unless it asks for the list first.
+/// Open nexuses are notified once of added or removed LUNs, unless they request the list first.
 #[test]
 fn luns_come_and_go() {
     let map = LunMap::new(vec![(0, unit(true, thin())), (1, unit(true, thin()))]);
@@ -100,8 +100,8 @@ fn luns_come_and_go() {
     assert!(!gone[0].1.is_open());
 }
 
-/// The report of commands is the truth: what it lists is not "invalid operation code",
-/// what it does not list is.
+/// The report of supported commands is right: a listed command isn't "invalid operation code", any
+/// other is.
 #[test]
 fn supported_opcodes() {
     for options in [
@@ -160,7 +160,7 @@ fn supported_opcodes() {
     }
 }
 
-/// Mode pages are sensed and selected; other nexuses are told; protection takes effect.
+/// Mode pages are sensed and selected; other nexuses are notified; write protection takes effect.
 #[test]
 fn mode_pages() {
     let unit = unit(true, LunOptions::default());
@@ -211,7 +211,7 @@ fn mode_pages() {
     assert_eq!(b.code(&[0; 6]), GOOD);
 }
 
-/// A read-only unit reads and refuses every command that writes.
+/// A read-only unit reads, and refuses every command that writes.
 #[test]
 fn read_only() {
     both(
@@ -250,7 +250,7 @@ fn read_only() {
     );
 }
 
-/// Media are ejected, loaded and kept in; what needs them says so.
+/// Media are ejected, loaded and locked; commands that need a medium report its absence.
 #[test]
 fn removable() {
     let unit = unit(
@@ -307,7 +307,7 @@ fn removable() {
     assert_eq!(a.code(&load), GOOD);
     assert_eq!(a.code(&[0; 6]), GOOD);
     assert_eq!(b.code(&[0; 6]), (key::UNIT_ATTENTION, 0x28, 0x00));
-    // A nexus that is lost no longer prevents anything.
+    // A lost nexus no longer prevents removal.
     assert_eq!(
         b.code(&[op::PREVENT_ALLOW_MEDIUM_REMOVAL, 0, 0, 0, 1, 0]),
         GOOD
@@ -318,7 +318,7 @@ fn removable() {
     assert_eq!(fixed.code(&eject), FIELD);
 }
 
-/// RESERVE keeps others out until it is released, reset or its nexus is lost.
+/// RESERVE excludes others until it is released, reset or its nexus is lost.
 #[test]
 fn reserve_and_release() {
     let unit = unit(true, LunOptions::default());
@@ -353,7 +353,7 @@ fn reserve_and_release() {
     for reset in [Reset::LogicalUnit, Reset::Target] {
         assert_eq!(b.code(&[0; 6]), CONFLICT);
         let ticket = b.set.reset(reset);
-        // The other connection has to have looked, too.
+        // The function also waits for the other connection.
         assert!(!ticket.is_done());
         a.set.poll(&mut Vec::new());
         assert!(ticket.is_done());
@@ -387,7 +387,7 @@ fn pr_out(action: u8, kind: u8, own: u64, new: u64, flags: u8) -> ([u8; 10], Vec
     )
 }
 
-/// Persistent reservations through commands: who may do what, who is told, what survives.
+/// Persistent reservations through commands: who may do what, who is notified, what persists.
 #[test]
 fn persistent_reservations() {
     let folder = tempfile::tempdir().unwrap();
@@ -430,7 +430,7 @@ fn persistent_reservations() {
     assert_eq!(b.code(&[0; 6]), GOOD);
     a.write(0, &[1; BLOCK]);
 
-    // Power loss: a new unit reads what was saved.
+    // After a power loss, a new unit reads the saved reservations.
     let second = unit(true, options());
     let (mut a, mut b) = (Client::new(&second, "a"), Client::new(&second, "b"));
     assert_eq!(b.code(&cdb10(op::READ_10, 0, 0, 1)), CONFLICT);
@@ -460,7 +460,8 @@ fn persistent_reservations() {
     assert_eq!(do_out(&mut c, 0, 0, 0, 1, 1), PARAMETER);
 }
 
-/// SANITIZE keeps the unit busy, outlives resets and connections, and leaves what it said.
+/// SANITIZE keeps the unit busy, outlives resets and
+/// connections, and leaves the requested contents.
 #[test]
 fn sanitize() {
     let slow = LunOptions {
@@ -470,7 +471,7 @@ fn sanitize() {
     let unit = unit(false, slow);
     let mut c = Client::new(&unit, "a");
     c.write(0, &bytes(8, 1));
-    // 4 MiB at 2 MiB/s: two seconds, in which the connection comes and goes.
+    // 4 MiB at 2 MiB/s: two seconds, in which the connection closes and reopens.
     let list = [1, 0, 0, 4, 0xaa, 0xbb, 0xcc, 0xdd];
     assert_eq!(
         c.code_with(&[op::SANITIZE, 0x81, 0, 0, 0, 0, 0, 0, 8, 0], &list),
@@ -534,7 +535,8 @@ fn sanitize() {
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 1]), FIELD);
 }
 
-/// Whoever cuts, lengthens or deletes a backing file changes the LUN, and every initiator is told first.
+/// Truncating, extending or deleting a backing file changes the LUN, and every initiator is
+/// notified first.
 #[test]
 fn a_medium_that_changes_its_size_or_goes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -553,7 +555,8 @@ fn a_medium_that_changes_its_size_or_goes() {
             0,
         )
     };
-    // The read behind the end finds it out: what it asked for was in the capacity that it knew.
+    // A read beyond the new end detects the change; it
+    // was within the capacity that the initiator knew.
     blocks(1024);
     assert_eq!(
         a.code(&cdb16(op::READ_16, 0, 4096, 8)),
@@ -573,7 +576,7 @@ fn a_medium_that_changes_its_size_or_goes() {
         )),
         "{said:?}"
     );
-    // Nobody asks: the look finds it out.
+    // Without any command, the polling detects the change.
     blocks(16384);
     let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
     assert_eq!(said, [format!("{path_text} grew from 512KiB to 8MiB")]);
@@ -603,7 +606,8 @@ fn a_medium_that_changes_its_size_or_goes() {
     assert!(unit.look().is_empty());
 }
 
-/// A unit without a tray that is stopped is not ready until it is started, for all who use it; power on starts it.
+/// A stopped unit without a tray is not ready for any
+/// nexus until it is started; power on starts it.
 #[test]
 fn a_stopped_unit_is_not_ready() {
     let stopped = (key::NOT_READY, 0x04, 0x02);
@@ -622,7 +626,7 @@ fn a_stopped_unit_is_not_ready() {
     assert_eq!((b.code(&start), a.code(&[0; 6])), (GOOD, GOOD));
 }
 
-/// An initiator with little room gets the beginning of the list (SPC-4, 6.33).
+/// An initiator with a short allocation length gets the beginning of the list (SPC-4, 6.33).
 #[test]
 fn a_list_of_units_is_cut_to_the_room_for_it() {
     let mut a = Client::new(&unit(true, thin()), "a");
@@ -634,7 +638,7 @@ fn a_list_of_units_is_cut_to_the_room_for_it() {
     assert_eq!(a.code(&report(0)), GOOD);
 }
 
-/// What a nexus reserved is free as soon as it logs out, before its connection is gone.
+/// A nexus's reservation is released as soon as it logs out, before its connection is closed.
 #[test]
 fn a_logout_gives_back_reservations() {
     let disk = unit(true, thin());

@@ -1,7 +1,7 @@
-//! SCSI commands of a connection: numbered, entered in the table of tasks, and handed to their logical
-//! unit when their turn has come. Called by [`TargetConnection::on_header`] and, for commands that came
-//! ahead of their turn, whenever the command window moves. The one rule: a command that was handed over
-//! is answered once.
+//! SCSI commands of a connection: numbers them, enters them in the task table, and hands them to
+//! their logical unit in CmdSN order. Called by [`TargetConnection::on_header`] and, for commands
+//! that arrived early, whenever the command window moves. The one rule: every delivered command is
+//! answered exactly once.
 
 use brunt_wire::iscsi::ahs::Ahs;
 use brunt_wire::iscsi::pdu::{Bhs, RESERVED_TAG, ScsiCommand, code};
@@ -13,9 +13,9 @@ use super::{Current, Held, TargetConnection};
 use crate::scsi::TransportCommand;
 use crate::target_node::session::Turn;
 
-/// Commands of one connection at once: a session's, and some immediate ones.
+/// Maximum commands of one connection: a full session, plus some immediate commands.
 const TASKS_MAX: usize = crate::target_node::session::SESSION_TASKS_MAX as usize + 64;
-/// Data-out of one command at most; the block limits page promises less.
+/// Maximum data-out of one command; the block limits page promises less.
 const DATA_OUT_BYTES_MAX: u32 = 256 << 20;
 
 /// UNEXPECTED UNSOLICITED DATA.
@@ -89,7 +89,7 @@ impl TargetConnection {
         }
     }
 
-    /// Data comes that nobody asked for: with the command, behind it, or both.
+    /// Prepares for unsolicited data: immediate data, Data-Out PDUs after the command, or both.
     fn expect_unsolicited(&mut self, slot: usize, immediate: u32, is_final: bool) {
         let task = &mut self.tasks[slot];
         let first_burst = self.params.first_burst_length.min(task.write_len);
@@ -111,7 +111,7 @@ impl TargetConnection {
         }
     }
 
-    /// Keeps a command that came ahead of its turn.
+    /// Holds a command that arrived before its turn.
     fn hold(
         &mut self,
         slot: usize,
@@ -127,8 +127,8 @@ impl TargetConnection {
         cx.window.delivered();
     }
 
-    /// Hands a command to its logical unit. True when it is answered and gone, as most commands are
-    /// that bring no data: these never get into the tables.
+    /// Hands a command to its logical unit. Returns true if it is answered already, as are most
+    /// commands without data-out: they are never entered in the tables.
     #[inline]
     fn hand_over(
         &mut self,
@@ -186,8 +186,8 @@ impl TargetConnection {
             CommandBegun::Wants { len, inline } => {
                 task.phase = TaskPhase::Collecting;
                 task.want = len.min(task.write_len);
-                // The medium must not see data whose digest is wrong; lengths that do not agree, or
-                // data that came ahead of its command's turn, go through a buffer.
+                // Data with a wrong digest must not reach the medium. It is buffered if there are
+                // data digests, if lengths differ, or if data arrived before the command's turn.
                 let agree = task.want == len && task.want == task.write_len;
                 let direct = agree && !self.params.data_digest && task.buf_bytes == 0;
                 task.inline = inline.filter(|_| direct);
@@ -198,7 +198,7 @@ impl TargetConnection {
         }
     }
 
-    /// Hands a command whose turn has come to its logical unit.
+    /// Hands a held command to its logical unit.
     fn deliver(&mut self, slot: usize, io: &mut impl ConnectionIo) {
         let tag = self.tasks.tag(slot);
         let task = &mut self.tasks[slot];
@@ -214,7 +214,7 @@ impl TargetConnection {
         self.begun(slot, begun);
     }
 
-    /// Takes what came ahead of its turn as far as its turn has come.
+    /// Processes held commands and PDUs up to the next gap in CmdSN.
     pub(super) fn drain_held(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if self.held.is_empty() {
             return;

@@ -1,6 +1,6 @@
-//! The PDUs of a connection that carry no SCSI data: pings, text, logout; and rejects. Task management
-//! has its own file. The one rule: these take their turn in CmdSN order like commands, unless they
-//! are marked immediate.
+//! The PDUs of a connection without SCSI data: NOPs, text requests and logout; and rejects. Task
+//! management is in `task_management`. The one rule: these are processed in CmdSN order like
+//! commands, unless they are marked immediate.
 
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG,
@@ -19,12 +19,12 @@ impl TargetConnection {
         bhs: &Bhs,
         cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Destination {
-        // CmdSN stands in the same place in all four.
+        // CmdSN has the same offset in all four.
         let pdu = NopOut::view(bhs);
         let mut turn = Turn::Now;
         if bhs.is_immediate() {
         } else if bhs.kind() == Opcode::NopOut && pdu.initiator_task_tag.get() == RESERVED_TAG {
-            // An answer to a ping is immediate (RFC 7143, 11.18).
+            // A response to a ping must be immediate (RFC 7143, 11.18).
             return self.reject(bhs, code::reject::INVALID_PDU_FIELD, cx);
         } else {
             turn = cx.window.arrive(pdu.cmd_sn.get(), self.id);
@@ -115,7 +115,7 @@ impl TargetConnection {
                     result = code::logout::CID_NOT_FOUND;
                 }
             }
-            // Recovery of connections is error recovery level 2.
+            // Connection recovery is error recovery level 2.
             _ => result = code::logout::RECOVERY_NOT_SUPPORTED,
         }
         if close {
@@ -124,7 +124,8 @@ impl TargetConnection {
                     self.abort_task(slot, cx);
                 }
             }
-            // Before the answer: an initiator that has it finds nothing of the session any more.
+            // Release reservations before responding, so that an initiator with the response finds
+            // nothing left of the session.
             let whole_session =
                 pdu.reason & code::logout::REASON_MASK == code::logout::CLOSE_SESSION;
             cx.io.log_out(whole_session);
@@ -144,7 +145,7 @@ impl TargetConnection {
         self.closing |= close;
     }
 
-    /// Rejects a PDU (RFC 7143, 11.17); its data is thrown away.
+    /// Rejects a PDU (RFC 7143, 11.17); its data is discarded.
     pub(super) fn reject(
         &mut self,
         bhs: &Bhs,

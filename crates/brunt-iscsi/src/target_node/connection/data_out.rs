@@ -1,7 +1,7 @@
-//! Data-Out of a connection's commands: where it goes, which of it was asked for, and what is asked for
-//! next (R2T). Called by [`TargetConnection::on_header`] and [`TargetConnection::on_data`]. The one rule: data goes
-//! no further than its command announced and its burst allows; what is beyond is dropped, or fails
-//! the command.
+//! Data-Out of a connection's commands: where data goes, whether it was requested, and what to
+//! request next (R2T). Called by [`TargetConnection::on_header`] and [`TargetConnection::on_data`].
+//! The one rule: data stays within what its command announced and its burst allows; excess data is
+//! dropped, or fails the command.
 
 use brunt_block::Buf;
 use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, FLAG_FINAL, R2t, RESERVED_TAG, code};
@@ -40,7 +40,7 @@ impl TargetConnection {
         let offset = pdu.buffer_offset.get();
         let is_final = pdu.flags & FLAG_FINAL != 0;
         // DataPDUInOrder and DataSequenceInOrder are always Yes here, and there is no recovery
-        // within a connection: a hole is the end of the command (RFC 7143, 7.9).
+        // within a connection, so a gap fails the command (RFC 7143, 7.9).
         let in_order = pdu.data_sn.get() == burst.data_sn && offset == burst.at;
         burst.data_sn = burst.data_sn.wrapping_add(1);
         if !in_order {
@@ -58,7 +58,7 @@ impl TargetConnection {
         self.destination(slot, offset, len, cx.io)
     }
 
-    /// A Data-Out PDU of this burst is in.
+    /// Updates a burst after one of its Data-Out PDUs was received.
     pub(super) fn burst_moved(&mut self, slot: usize, ttt: u32, len: u32, is_final: bool) {
         let task = &mut self.tasks[slot];
         let solicited = ttt != RESERVED_TAG;
@@ -84,7 +84,7 @@ impl TargetConnection {
         }
     }
 
-    /// Where `len` bytes at `offset` of a task's data-out go.
+    /// The destination for `len` bytes at `offset` of a task's data-out.
     pub(super) fn destination(
         &mut self,
         slot: usize,
@@ -103,7 +103,7 @@ impl TargetConnection {
         } else {
             task.want
         };
-        // Beyond what the command takes: dropped. A PDU that spans the end goes to the buffer whole.
+        // Drop data beyond the command's length. A PDU that spans the end goes to the buffer whole.
         if offset >= limit {
             return Destination::Discard;
         }
@@ -119,8 +119,8 @@ impl TargetConnection {
         }
         let have = task.buf.as_ref().map_or(0, |buf| buf.len());
         if have < end as usize {
-            // Unsolicited data first: no more than the first burst is set aside before the
-            // command has its turn at the byte budget. Data that spans the limit needs its room too.
+            // Until the command gets its share of the byte budget, the buffer covers only the first
+            // burst. Data beyond that limit still needs space.
             let need = limit.min(self.params.first_burst_length.max(end)).max(end) as usize;
             self.tasks.replace_buf(slot, io.buffer(need));
         }
@@ -136,7 +136,7 @@ impl TargetConnection {
         }
     }
 
-    /// Moves a task on: asks for more data, starts it, or answers it.
+    /// Advances a task: requests more data, starts it, or answers it.
     pub(super) fn advance(
         &mut self,
         slot: usize,
@@ -162,7 +162,7 @@ impl TargetConnection {
             _ => return,
         }
         if let Some(sense) = task.failed {
-            // The initiator finishes what it was asked for; then it hears.
+            // Respond only after the initiator has sent all requested data.
             if task.bursts.is_empty() {
                 cx.io.abort(task.lun, tag);
                 self.respond(slot, failure(tag, sense), cx);
@@ -247,7 +247,7 @@ impl TargetConnection {
         }
     }
 
-    /// Gives tasks that waited for room their turn.
+    /// Requests data for tasks that waited for buffer space.
     pub(super) fn ask_waiting(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         while let Some(tag) = self.waiting.front().copied() {
             if let Some(slot) = self.tasks.slot(tag) {

@@ -1,5 +1,5 @@
-//! What the rules of a connection need around them, and the words they exchange with it. Implemented by
-//! `driver` over a socket and logical units, by tests and the fuzzer over vectors. The one rule: nothing
+//! What the protocol rules of a connection need from their environment, and the types that they exchange with it.
+//! `driver` implements it with a socket and logical units, tests and the fuzzer with vectors. The one rule: nothing
 //! behind [`ConnectionIo`] waits for the peer.
 
 use std::time::Duration;
@@ -10,59 +10,60 @@ use brunt_wire::iscsi::pdu::Bhs;
 use crate::scsi::{CommandOutcome, DataIn, TransportCommand};
 use crate::target_node::session::{CommandWindow, Reach};
 
-/// What the rules of a connection reach while they handle one PDU, outcome or message.
+/// What the rules can access while they handle one PDU, outcome or message.
 pub struct ConnectionContext<'a, I> {
-    /// The session's command numbers, locked for the batch.
+    /// The session's command window, locked for the batch.
     pub window: &'a mut CommandWindow,
     /// Logical units, socket and buffers.
     pub io: &'a mut I,
 }
 
-/// What the rules need around them: logical units below, a socket and buffers beside.
+/// The environment of the protocol rules: logical units, a socket and buffers.
 pub trait ConnectionIo {
-    /// Hands a command to its logical unit; there may be none of that number.
+    /// Hands a command to its logical unit; that LUN may not exist.
     fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun;
     /// Runs a begun command with its data. The outcome may come later.
     fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome>;
-    /// Gives up a begun command. If it was started, its outcome still comes.
+    /// Aborts a begun command. If it was started, its outcome still comes.
     fn abort(&mut self, lun: Option<u16>, tag: u64);
-    /// Carries out a task management function on all tasks of a logical unit (of all units when
-    /// `None`), whoever sent them; these have outcomes of their own, with [`ScsiStatus::TaskAborted`](brunt_wire::scsi::sense::ScsiStatus::TaskAborted).
-    /// Gives what tells when it is done; this thread is woken then.
+    /// Carries out a task management function on all tasks of a logical unit (of all units if `None`), from all
+    /// initiators. Each of these tasks gets an outcome with
+    /// [`ScsiStatus::TaskAborted`](brunt_wire::scsi::sense::ScsiStatus::TaskAborted). Returns closures that report
+    /// completion; this thread is woken then.
     fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
-    /// Whether there is such a logical unit.
+    /// Whether this logical unit exists.
     fn has_lun(&self, lun: u16) -> bool;
-    /// Whether a logical unit's sense data goes out in descriptor format.
+    /// Whether a logical unit returns sense data in descriptor format.
     fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool;
-    /// A buffer for data-out.
+    /// Allocates a buffer for data-out.
     fn buffer(&mut self, len: usize) -> Buf;
     /// Sends a PDU with little or no data.
     fn send(&mut self, bhs: &Bhs, data: &[u8]);
-    /// Sends the Data-In PDUs of one command: header, and which part of `data` goes with it.
+    /// Sends the Data-In PDUs of one command: each has a header, and a start and length in `data`.
     fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]);
-    /// The connection logs out, with all of its session or alone: gives back what its nexus has reserved, if nobody is left who
-    /// holds it.
+    /// Called when the connection logs out, alone or with its whole session: releases what its nexus has reserved,
+    /// unless other connections of the nexus remain.
     fn log_out(&mut self, whole_session: bool);
     /// Closes other connections.
     fn close_elsewhere(&mut self, reach: Reach);
-    /// Closes the connection of this session with this CID; whether there is one.
+    /// Closes the connection of this session with this CID; returns whether it exists.
     fn close_cid(&mut self, cid: u16) -> bool;
-    /// What `SendTargets` answers: names, and the addresses of each. A normal session hears of its own target only.
+    /// The names and addresses for `SendTargets`. A normal session sees only its own target.
     fn describe_targets(&self) -> Vec<(String, Vec<String>)>;
 }
 
-/// Tells whether a task management function is done.
+/// Returns whether a task management function is done.
 pub type IsDone = Box<dyn Fn() -> bool>;
 
-/// What a logical unit said to a command.
+/// A logical unit's immediate response to a command.
 #[derive(Debug)]
 pub enum CommandBegun {
-    /// Answered.
+    /// The command is finished.
     Done(CommandOutcome),
-    /// Under way without data-out; the outcome comes later.
+    /// The command runs without data-out; the outcome comes later.
     Pending,
-    /// Wants data-out of `len` bytes, zero perhaps. With `inline`, the place in the medium where
-    /// it may be received to.
+    /// The command wants `len` bytes of data-out, perhaps zero. With `inline`, they may be received directly into the
+    /// medium at this place.
     Wants {
         /// In bytes.
         len: u32,
@@ -71,54 +72,54 @@ pub enum CommandBegun {
     },
 }
 
-/// The data of a command that starts.
+/// The data of a command that is started.
 #[derive(Debug)]
 pub enum DataOut {
-    /// The first so many bytes of a buffer.
+    /// This many bytes at the start of a buffer.
     Buf(Buf, u32),
-    /// So many bytes, where [`CommandBegun::Wants`] said.
+    /// This many bytes, received at the place that [`CommandBegun::Wants`] named.
     Inline(u32),
 }
 
-/// Where a PDU's data segment belongs.
+/// Where a PDU's data segment goes.
 #[derive(Debug)]
 pub enum Destination {
-    /// There is none.
+    /// The PDU has no data.
     None,
-    /// Nowhere.
+    /// The data is discarded.
     Discard,
-    /// To [`TargetConnection::on_data`](super::TargetConnection::on_data) as a slice.
+    /// To [`TargetConnection::on_data`](super::TargetConnection::on_data), as a slice.
     Control,
-    /// Into this buffer, from the offset on.
+    /// Into this buffer, at the offset.
     Buf(Buf, usize),
-    /// Into the medium of a logical unit, from the offset on, for the command of this tag.
+    /// Into the medium of a logical unit, at the offset, for the command with this tag.
     Inline {
-        /// The unit's number when the command came.
+        /// The LUN when the command arrived.
         lun: u16,
-        /// The command's.
+        /// The command's tag.
         tag: u64,
         /// In bytes from the start of the medium.
         offset: u64,
     },
 }
 
-/// A data segment that has arrived where [`Destination`] said.
+/// A data segment, received where [`Destination`] said.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// It was thrown away, or went to the medium.
+    /// Discarded, or received into the medium.
     Elsewhere,
     /// In the buffer.
     Buf(Buf),
-    /// Here.
+    /// In this slice.
     Control(&'a [u8]),
 }
 
-/// The connection cannot go on: close it.
+/// The connection can't continue and must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub &'static str);
 
-/// What one connection did.
+/// Counters of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
     /// SCSI commands answered.
@@ -129,17 +130,17 @@ pub struct ConnectionCounters {
     pub data_in_bytes: u64,
     /// PDUs answered with a Reject.
     pub rejects: u64,
-    /// Digests that were wrong.
+    /// PDUs with a wrong digest.
     pub digest_errors: u64,
-    /// Commands outside the window, which RFC 7143 has ignored.
+    /// Commands outside the window, which are ignored (RFC 7143).
     pub ignored: u64,
 }
 
-/// How a connection keeps an eye on its peer.
+/// How a connection checks that its peer is alive.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
-    /// Silence after which the target asks.
+    /// Idle time after which the target sends a NOP-In.
     pub idle: Duration,
-    /// And how long it waits for the answer.
+    /// How long it waits for the response.
     pub patience: Duration,
 }

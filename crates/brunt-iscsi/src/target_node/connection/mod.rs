@@ -1,11 +1,11 @@
-//! Full-feature phase of one connection, from the target's side (RFC 7143, sections 4, 7, 10, 11):
-//! PDUs in, PDUs and SCSI commands out. Called by `driver` for each PDU, twice: with its header, to
-//! learn where the data belongs, and when the data is there. The one rule: nothing here waits or
-//! reads a clock, and a peer's length or tag is looked up or bounded before it is used.
+//! Full-feature phase of one connection, on the target's side (RFC 7143, sections 4, 7, 10, 11):
+//! PDUs in, PDUs and SCSI commands out. `driver` calls it twice for each PDU: with the header, to
+//! learn where the data goes, and once the data is there. The one rule: nothing here waits or reads
+//! a clock, and every length or tag from a peer is looked up or bounded before use.
 //!
-//! The files: `command` takes commands and hands them to logical units, `data_out` collects their data,
-//! `response` answers them; `control` and `task_management` do what is no command. `tasks` is the
-//! table that they all work on, `io` what surrounds them.
+//! The files: `command` accepts commands and hands them to logical units, `data_out` collects their
+//! data, `response` answers them; `control` and `task_management` handle all other PDUs. `tasks` is
+//! the table that they share, `io` the interface to their environment.
 
 mod command;
 mod control;
@@ -47,9 +47,9 @@ pub struct TargetConnection {
     tasks: TaskTable,
     held: BTreeMap<u32, Held>,
     current: Current,
-    /// Tasks that wait for room to ask for more data.
+    /// Tasks that wait for buffer space to request more data.
     waiting: VecDeque<u64>,
-    /// Tags of aborted tasks whose data may still be on its way.
+    /// Tags of aborted tasks whose data may still arrive.
     recent: VecDeque<u32>,
     next_ttt: u32,
     functions: Vec<PendingFunction>,
@@ -61,7 +61,7 @@ pub struct TargetConnection {
     pdus: Vec<(Bhs, u32, u32)>,
 }
 
-/// The PDU whose data is on its way.
+/// The PDU whose data is being received.
 #[derive(Debug)]
 enum Current {
     None,
@@ -82,11 +82,11 @@ enum Current {
     },
 }
 
-/// A numbered command ahead of its turn.
+/// A numbered PDU that arrived before its turn.
 enum Held {
     Task(u64),
     Pdu(Bhs, Vec<u8>),
-    /// Aborted meanwhile; its number still counts.
+    /// Aborted meanwhile; its number is still used up.
     Nothing,
 }
 
@@ -123,44 +123,44 @@ impl TargetConnection {
         }
     }
 
-    /// What was negotiated.
+    /// The negotiated parameters.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn counters(&self) -> ConnectionCounters {
         self.counters
     }
 
-    /// Everything was said: close when it is sent.
+    /// Whether to close the connection once everything queued is sent.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Commands that are not answered.
+    /// Number of unanswered commands.
     pub fn outstanding(&self) -> u32 {
         self.tasks.outstanding() as u32
     }
 
-    /// Bytes of data that commands under way are going to send: what a driver holds further
-    /// commands back by.
+    /// Bytes of data that running commands are going to
+    /// send. The driver limits further commands by it.
     pub fn reading_bytes(&self) -> usize {
         self.tasks.reading_bytes()
     }
 
-    /// Counts a wrong header digest, with which a connection ends (RFC 7143, 7.7).
+    /// Counts a wrong header digest, which ends the connection (RFC 7143, 7.7).
     pub fn count_digest_error(&mut self) {
         self.counters.digest_errors += 1;
     }
 
     // ---- PDUs
 
-    /// Takes a PDU's header and additional headers; says where its data belongs. Unless that is
-    /// [`Destination::None`], [`TargetConnection::on_data`] comes next.
+    /// Processes a PDU's header and additional headers, and returns where its data goes. Unless
+    /// that is [`Destination::None`], [`TargetConnection::on_data`] must be called next.
     ///
     /// # Errors
-    /// The peer broke the framing or the rules so that nothing after it can be trusted.
+    /// The peer broke the framing or the protocol, so that nothing after it can be trusted.
     #[inline]
     pub fn on_header(
         &mut self,
@@ -212,7 +212,8 @@ impl TargetConnection {
         Ok(destination)
     }
 
-    /// The data of the PDU is where it belongs, or was thrown away with a wrong digest.
+    /// Processes a PDU whose data is at its destination,
+    /// or was discarded because of a wrong digest.
     pub fn on_data(
         &mut self,
         received: Received<'_>,
@@ -281,7 +282,7 @@ impl TargetConnection {
         self.drain_held(cx);
     }
 
-    /// A logical unit has finished a command.
+    /// Processes the outcome of a command from a logical unit.
     pub fn on_outcome(
         &mut self,
         outcome: CommandOutcome,
@@ -293,14 +294,14 @@ impl TargetConnection {
         };
         let aborted = outcome.status == ScsiStatus::TaskAborted;
         if aborted || self.tasks[slot].phase == TaskPhase::Aborting {
-            // Nothing is answered to a task that was aborted (RFC 7143, 11.5).
+            // An aborted task gets no response (RFC 7143, 11.5).
             self.remember(slot);
             self.release(slot, cx.window);
             for function in &mut self.functions {
                 function.tag = function.tag.filter(|&other| other != tag);
             }
         } else if self.tasks[slot].unsolicited.is_some() {
-            // The initiator is still sending what nobody wants; it hears when it is through.
+            // The initiator is still sending unsolicited data; respond when it is done.
             self.tasks[slot].phase = TaskPhase::Answered;
             self.tasks[slot].outcome = Some(outcome);
         } else {
@@ -309,14 +310,14 @@ impl TargetConnection {
         self.ask_waiting(cx);
     }
 
-    /// Answers the task management functions that are done by now. Call after outcomes and wake-ups.
+    /// Answers the task management functions that are done. Call after outcomes and wake-ups.
     pub fn look_at_functions(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if !self.functions.is_empty() {
             self.finish_functions(cx);
         }
     }
 
-    /// Another thread had something to say.
+    /// Processes a message from another thread.
     pub fn on_message(
         &mut self,
         message: ConnectionMessage,
@@ -342,7 +343,7 @@ impl TargetConnection {
         self.drain_held(cx);
     }
 
-    /// The connection is over: everything it has under way is given up.
+    /// Aborts all tasks when the connection ends.
     pub fn on_end(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         for slot in 0..self.tasks.len() {
             if self.tasks[slot].phase != TaskPhase::Free {
@@ -364,8 +365,8 @@ impl TargetConnection {
         cx.window.forget(self.id);
     }
 
-    /// Looks after the peer's health. `heard` says that something came since the last time. Returns
-    /// when to look again.
+    /// Checks that the peer is alive. `heard` says whether data arrived since the last call.
+    /// Returns when to call it again.
     ///
     /// # Errors
     /// The peer did not answer a NOP-In in time.
@@ -398,7 +399,8 @@ impl TargetConnection {
             flags: FLAG_FINAL,
             initiator_task_tag: RESERVED_TAG.into(),
             target_transfer_tag: ttt.into(),
-            // The next one's, not advanced: nothing is acknowledged by it (RFC 7143, 11.19).
+            // StatSN is the next one, not advanced: this PDU
+            // needs no acknowledgement (RFC 7143, 11.19).
             stat_sn: self.stat_sn.into(),
             exp_cmd_sn: cx.window.exp_cmd_sn().into(),
             max_cmd_sn: cx.window.max_cmd_sn().into(),

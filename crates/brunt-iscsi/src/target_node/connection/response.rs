@@ -1,6 +1,6 @@
-//! What goes back for a command: its data, its status, its residuals (RFC 7143, 11.4 and 11.7). Called when
-//! an outcome is there. The one rule: a command is answered by exactly one PDU with a status, whose
-//! StatSN is the connection's next.
+//! The response to a command: data, status and residuals (RFC 7143, 11.4 and 11.7). Called when an
+//! outcome is there. The one rule: exactly one PDU with a status answers a command, and carries the
+//! connection's next StatSN.
 
 use brunt_wire::iscsi::pdu::{
     DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code,
@@ -12,7 +12,7 @@ use super::io::{ConnectionContext, ConnectionIo};
 use super::tasks::IscsiTask;
 use crate::scsi::{CommandOutcome, DataIn};
 
-/// How much was moved against how much was expected.
+/// Differences between transferred and expected lengths.
 struct Residuals {
     flags: u8,
     count: u32,
@@ -25,7 +25,7 @@ impl Residuals {
         let (read_flag, read_count) = residual(data_in_len, task.read_len);
         let (write_flag, write_count) = residual(data_out_len, task.write_len);
         let (flags, count, bidirectional_read_count) = if task.bidirectional {
-            // The bidirectional bits lie two to the left.
+            // The bidirectional read bits are two positions higher.
             (write_flag | read_flag << 2, write_count, read_count)
         } else if task.write_len > 0 || (task.read_len == 0 && data_out_len > 0) {
             (write_flag, write_count, 0)
@@ -41,7 +41,7 @@ impl Residuals {
 }
 
 impl TargetConnection {
-    /// Answers a task and forgets it.
+    /// Answers a task and frees it.
     pub(super) fn respond(
         &mut self,
         slot: usize,
@@ -70,7 +70,8 @@ impl TargetConnection {
         let length = available.min(task.read_len);
         let residuals = Residuals::of(task, available, outcome.data_out_len);
         let numbers = (cx.window.exp_cmd_sn(), cx.window.max_cmd_sn());
-        // Status rides in the last Data-In, where it may: GOOD, and one direction only (11.7.3).
+        // The last Data-In may carry the status if it is
+        // GOOD and there is only one direction (11.7.3).
         let rides = length > 0 && outcome.status == ScsiStatus::Good && !task.bidirectional;
         let mut data_in_pdus = 0;
         if length > 0 {
@@ -114,8 +115,8 @@ impl TargetConnection {
         }
     }
 
-    /// Makes the Data-In PDUs of a command: no segment over what the initiator takes, no sequence over
-    /// MaxBurstLength. With `status`, GOOD and the residuals go with the last.
+    /// Builds the Data-In PDUs of a command: no segment exceeds what the initiator accepts, no
+    /// sequence exceeds MaxBurstLength. With `status`, the last PDU carries GOOD and the residuals.
     #[inline]
     fn cut_data_in(
         &mut self,
@@ -176,7 +177,7 @@ pub(super) fn failure(tag: u64, sense: Sense) -> CommandOutcome {
     }
 }
 
-/// Residual flag and count of one direction: what there was against what the initiator expected.
+/// Residual flag and count of one direction: available bytes compared with expected bytes.
 fn residual(available: u32, expected: u32) -> (u8, u32) {
     match available.cmp(&expected) {
         std::cmp::Ordering::Greater => (code::response::OVERFLOW, available - expected),

@@ -1,6 +1,6 @@
-//! Task management of a connection (RFC 7143, 11.5 and 11.6): functions are carried out at once and
-//! answered when the tasks that they mean are gone. The one rule: nothing is answered to a task that
-//! was aborted, and its function is answered after its last PDU.
+//! Task management of a connection (RFC 7143, 11.5 and 11.6): functions take effect at once and are
+//! answered when the affected tasks are gone. The one rule: an aborted task gets no response, and
+//! the function is answered after the task's last PDU.
 
 use brunt_wire::iscsi::pdu::{
     FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number, serial_before,
@@ -12,7 +12,7 @@ use super::{Held, TargetConnection};
 use crate::target_node::session::{Reach, Turn};
 
 impl TargetConnection {
-    /// Task management (RFC 7143, 11.5).
+    /// Processes a task management request (RFC 7143, 11.5).
     pub(super) fn manage(
         &mut self,
         pdu: &TaskManagementRequest,
@@ -36,8 +36,9 @@ impl TargetConnection {
                 let referenced = pdu.referenced_task_tag.get();
                 match self.tasks.find(referenced) {
                     Some(slot) if self.tasks[slot].lun == lun => tag = self.abort_task(slot, cx),
-                    // Not here yet: its number is taken as received, and what comes is a duplicate.
-                    // Only what was sent before the function itself: other numbers belong to commands to come (11.6.1).
+                    // The command hasn't arrived: count its number as received, so that the command
+                    // will be ignored as a duplicate. Only for numbers before the function's own:
+                    // later ones belong to commands still to come (11.6.1).
                     None if cx.window.may_still_arrive(pdu.ref_cmd_sn.get())
                         && serial_before(pdu.ref_cmd_sn.get(), pdu.cmd_sn.get()) =>
                     {
@@ -82,7 +83,7 @@ impl TargetConnection {
             let function = self.functions.remove(index);
             self.manage_response(function.itt, tm::FUNCTION_COMPLETE, cx);
             if function.function == tm::TARGET_COLD_RESET {
-                // As after power on: every connection ends (RFC 7143, 11.5.1).
+                // As after power on, every connection ends (RFC 7143, 11.5.1).
                 cx.io.close_elsewhere(Reach::Target);
                 self.closing = true;
             }
@@ -107,8 +108,8 @@ impl TargetConnection {
         cx.io.send(pdu.bhs(), &[]);
     }
 
-    /// Gives up the tasks that no logical unit has: ahead of their turn, or answered and waiting for
-    /// the end of their data.
+    /// Aborts the tasks that are not with a logical unit: held, or answered and waiting for the end
+    /// of their data.
     fn abort_undelivered(
         &mut self,
         lun: Option<u16>,
@@ -123,7 +124,7 @@ impl TargetConnection {
         }
     }
 
-    /// Gives up a task; its tag when its outcome has to be waited for.
+    /// Aborts a task; returns its tag if its outcome is still to come.
     pub(super) fn abort_task(
         &mut self,
         slot: usize,
@@ -146,7 +147,8 @@ impl TargetConnection {
             TaskPhase::Aborting => return Some(tag),
             TaskPhase::Running => {
                 cx.io.abort(task.lun, tag);
-                // Its tag may be used again at once; the old one is known by our own.
+                // The initiator may reuse its tag at once;
+                // the old task is identified by our own tag.
                 task.phase = TaskPhase::Aborting;
                 self.tasks.forget_itt(slot);
                 return Some(tag);
@@ -156,7 +158,7 @@ impl TargetConnection {
         None
     }
 
-    /// Data may still be on its way to this task when it is gone.
+    /// Remembers an aborted task for which data may still arrive.
     pub(super) fn remember(&mut self, slot: usize) {
         let task = &self.tasks[slot];
         if task.unsolicited.is_some() || !task.bursts.is_empty() {

@@ -1,6 +1,6 @@
-//! The commands that one connection has under way, and how much of their data it holds. Used by the
-//! other files of `connection`. The one rule: a slot is taken, entered under its tag, and freed once;
-//! the sums of bytes change with the tasks that they count.
+//! The table of one connection's commands, and how much of their data it holds. Used by the other
+//! files of `connection`. The one rule: a slot is taken, entered under its tag, and freed once; the
+//! byte totals always match the tasks that they count.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -15,22 +15,22 @@ use super::io::IsDone;
 use crate::scsi::{CommandOutcome, TaskAttribute};
 use crate::tag::TagHasher;
 
-/// Bytes of data-out that one connection holds in buffers before it stops asking for more.
+/// A connection that buffers this many bytes of data-out stops requesting more.
 pub(super) const BUFFERED_BYTES_MAX: usize = 64 << 20;
 
-/// Aborted tasks whose data may still be on its way and is dropped without a word.
+/// Number of aborted tasks to remember, whose late data is dropped silently.
 pub(super) const RECENT_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPhase {
     Free,
-    /// Ahead of its turn.
+    /// Arrived before its turn.
     Held,
-    /// The data-out comes in.
+    /// Receiving data-out.
     Collecting,
     /// With the logical unit.
     Running,
-    /// Aborted, but the logical unit still has it.
+    /// Aborted, but still with the logical unit.
     Aborting,
     /// Answered, but unsolicited data is still to come.
     Answered,
@@ -46,13 +46,13 @@ pub(super) struct IscsiTask {
     pub read_len: u32,
     pub write_len: u32,
     pub bidirectional: bool,
-    /// Data-out that the command takes: what the initiator sends beyond is dropped.
+    /// Data-out bytes that the command takes; excess data is dropped.
     pub want: u32,
-    /// Received in order, dropped bytes included.
+    /// Bytes received in order, including dropped bytes.
     pub got: u32,
     pub inline: Option<u64>,
     pub buf: Option<Buf>,
-    /// Counted in [`TaskTable::buffered_bytes`], also while the buffer is filled elsewhere.
+    /// Counted in [`TaskTable::buffered_bytes`], even while the buffer is lent out to be filled.
     pub buf_bytes: usize,
     pub unsolicited: Option<DataOutBurst>,
     pub bursts: VecDeque<DataOutBurst>,
@@ -67,7 +67,7 @@ pub(super) struct IscsiTask {
     is_reading: bool,
 }
 
-/// A run of Data-Out PDUs that may come.
+/// A sequence of Data-Out PDUs that may arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataOutBurst {
     pub ttt: u32,
@@ -76,18 +76,18 @@ pub(super) struct DataOutBurst {
     pub data_sn: u32,
 }
 
-/// A task management function that waits for tasks to be gone.
+/// A task management function that waits until its tasks are gone.
 pub(super) struct PendingFunction {
     pub function: u8,
     pub itt: u32,
-    /// Of ours, for ABORT TASK.
+    /// Our tag of the task, for ABORT TASK.
     pub tag: Option<u64>,
-    /// Of everybody's.
+    /// Completion checks, for functions that affect several tasks.
     pub pending: Vec<IsDone>,
 }
 
-/// All tasks of a connection. A task is known by its slot here, by its tag to logical units (the slot
-/// and how often it was used), and by its initiator task tag to the peer.
+/// All tasks of a connection. A task is identified here by its slot, towards logical units by its
+/// tag (the slot and a generation), and towards the peer by its initiator task tag.
 #[derive(Default)]
 pub(super) struct TaskTable {
     tasks: Vec<IscsiTask>,
@@ -114,29 +114,30 @@ impl IndexMut<usize> for TaskTable {
 }
 
 impl TaskTable {
-    /// Slots, free ones included.
+    /// Number of slots, including free ones.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Tasks that are not free.
+    /// Number of tasks in use.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.tasks.len() - self.free.len()
     }
 
-    /// Bytes of buffers for data-out.
+    /// Bytes in data-out buffers.
     pub fn buffered_bytes(&self) -> usize {
         self.buffered
     }
 
-    /// Bytes of data that commands under way will send.
+    /// Bytes of data that running commands will send.
     #[inline]
     pub fn reading_bytes(&self) -> usize {
         self.reading
     }
 
-    /// Takes a slot for a command; the task is running and not yet found by its tag.
+    /// Takes a slot for a command. The task is running, but can't be found by its initiator task
+    /// tag yet.
     #[inline]
     pub fn take(&mut self, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> usize {
         let slot = match self.free.pop() {
@@ -171,13 +172,13 @@ impl TaskTable {
         slot
     }
 
-    /// Makes a task known by its initiator task tag, which no other has.
+    /// Enters a task under its initiator task tag, which must be unused.
     pub fn enter(&mut self, slot: usize) {
         let before = self.by_itt.insert(self.tasks[slot].itt, slot as u32);
         assert!(before.is_none(), "an initiator task tag names one task");
     }
 
-    /// Its tag may name another task from now on.
+    /// Releases a task's initiator task tag for other tasks.
     pub fn forget_itt(&mut self, slot: usize) {
         let itt = self.tasks[slot].itt;
         if self.by_itt.get(&itt) == Some(&(slot as u32)) {
@@ -185,7 +186,7 @@ impl TaskTable {
         }
     }
 
-    /// The task that an initiator task tag names.
+    /// Finds the task with an initiator task tag.
     #[inline]
     pub fn find(&self, itt: u32) -> Option<usize> {
         if self.by_itt.is_empty() {
@@ -194,13 +195,13 @@ impl TaskTable {
         self.by_itt.get(&itt).map(|&slot| slot as usize)
     }
 
-    /// What logical units know the task by.
+    /// The task's tag towards logical units.
     #[inline]
     pub fn tag(&self, slot: usize) -> u64 {
         u64::from(self.tasks[slot].generation) << 32 | slot as u64
     }
 
-    /// The task of a tag, unless it is gone.
+    /// The slot of the task with this tag, unless it is gone.
     #[inline]
     pub fn slot(&self, tag: u64) -> Option<usize> {
         let slot = tag as u32 as usize;
@@ -208,7 +209,7 @@ impl TaskTable {
         (task.generation == (tag >> 32) as u32 && task.phase != TaskPhase::Free).then_some(slot)
     }
 
-    /// Keeps the CDB of a command that is ahead of its turn.
+    /// Stores the CDB of a command that arrived before its turn.
     pub fn keep_cdb(&mut self, slot: usize, pdu: &ScsiCommand, ahs: &Ahs<'_>) {
         let cdb = &mut self.tasks[slot].cdb;
         cdb.clear();
@@ -216,7 +217,7 @@ impl TaskTable {
         cdb.extend_from_slice(ahs.extended_cdb.unwrap_or(&[]));
     }
 
-    /// A header that names the task, for a Reject whose PDU is gone.
+    /// A header that identifies the task, for a Reject when its PDU is gone.
     pub fn bhs_of(&self, slot: usize) -> Bhs {
         let task = &self.tasks[slot];
         DataOutPdu {
@@ -235,13 +236,14 @@ impl TaskTable {
         self.reading += task.read_len as usize;
     }
 
-    /// Whether the task may have a buffer of `len` bytes: within the budget, or alone.
+    /// Whether the task may have a buffer of `len`
+    /// bytes: it fits in the budget, or is the only one.
     pub fn has_room_for(&self, slot: usize, len: usize) -> bool {
         let others = self.buffered - self.tasks[slot].buf_bytes;
         others == 0 || others + len <= BUFFERED_BYTES_MAX
     }
 
-    /// Gives the task a longer buffer and keeps what is in its old one.
+    /// Gives the task a longer buffer, copying the contents of its old one.
     pub fn replace_buf(&mut self, slot: usize, mut buf: Buf) {
         let task = &mut self.tasks[slot];
         let len = buf.len();

@@ -1,5 +1,5 @@
-//! The rules of full-feature phase against a logical unit that keeps its blocks in a vector: what
-//! goes in is PDUs as an initiator sends them, what is looked at is PDUs as it would get them.
+//! Tests of full-feature phase, with a logical unit that keeps its blocks in a vector: input is
+//! PDUs as an initiator sends them, and the checks are on the PDUs that it would receive.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use super::*;
 use crate::scsi::{DataIn, TransportCommand};
 use crate::target_node::session::Reach;
 
-/// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that stays
-/// with the device until it is let go; 0x00 does nothing; all else is refused.
+/// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that
+/// the device holds until released; 0x00 does nothing; anything else is refused.
 struct Fake {
     medium: Vec<u8>,
     wants: HashMap<u64, (u8, u32, u32)>,
@@ -177,7 +177,7 @@ impl Bench {
         }
     }
 
-    /// One PDU in, data and all; gives what was sent since the last one.
+    /// Processes one PDU with its data; returns what was sent since the previous call.
     fn pdu(&mut self, bhs: impl Into<Bhs>, data: &[u8], digest_ok: bool) -> Vec<(Bhs, Vec<u8>)> {
         let mut bhs = bhs.into();
         bhs.data_segment_length = U24::new(data.len() as u32);
@@ -243,7 +243,7 @@ impl Bench {
         self.pdu(pdu, data, true)
     }
 
-    /// A write whose only PDU is a command with these flags, for the rules of unsolicited data.
+    /// Sends an immediate task management request; returns what was sent since the previous call.
     fn manage(&mut self, function: u8, rtt: u32, lun: u16) -> Vec<(Bhs, Vec<u8>)> {
         let pdu = TaskManagementRequest {
             opcode: 0x02 | OPCODE_IMMEDIATE,
@@ -276,7 +276,7 @@ fn sense_of(pdus: &[(Bhs, Vec<u8>)]) -> Option<Sense> {
     data.get(2..).and_then(Sense::parse)
 }
 
-/// A read comes in segments and bursts as negotiated, with the status in the last.
+/// Read data comes in segments and bursts as negotiated, with the status in the last.
 #[test]
 fn read_in_segments() {
     let mut bench = Bench::new(|p| p.max_burst_length = 8192);
@@ -304,7 +304,7 @@ fn read_in_segments() {
     assert_eq!(data, bench.io.medium[7..20_007]);
 }
 
-/// Residuals say what there was against what was expected (RFC 7143, 11.4.5).
+/// Residuals are the difference between available and expected data (RFC 7143, 11.4.5).
 #[test]
 fn residuals() {
     let check = |op: u8, flags: u8, expected: u32, len: u32, flag: u8, residual: u32| {
@@ -334,8 +334,8 @@ fn residuals() {
     check(0x2a, WRITE, 512, 1024, OVERFLOW, 512);
 }
 
-/// Immediate data, then unsolicited data, then R2Ts, several at once, and the bytes are right,
-/// through buffers and straight into the medium.
+/// Immediate data, unsolicited data and several R2Ts at once transfer the right bytes, both through
+/// buffers and directly into the medium.
 #[test]
 fn write_all_kinds_of_data() {
     for inline in [false, true] {
@@ -379,8 +379,8 @@ fn write_all_kinds_of_data() {
     }
 }
 
-/// Unsolicited data where none was allowed, or too much, ends the command with the sense
-/// data of RFC 7143, 11.4.7.2, and not before the initiator has finished its sequence.
+/// Unsolicited data that isn't allowed, or too much of it, fails the command with the sense data of
+/// RFC 7143, 11.4.7.2, but only after the initiator has finished its sequence.
 #[test]
 fn unsolicited_data_rules() {
     let check = |change: fn(&mut Params), flags: u8, immediate: usize, sense: Sense| {
@@ -421,8 +421,8 @@ fn unsolicited_data_rules() {
     );
 }
 
-/// Holes, repeats and shortfalls in solicited data end the command, once its sequence
-/// is over; data for nobody is rejected; none of it reaches the medium.
+/// Gaps, repeats and missing data in a solicited sequence fail the command at the end of the
+/// sequence; data for unknown tasks is rejected; none of it reaches the medium.
 #[test]
 fn solicited_data_rules() {
     let check = |sn: u32, offset: u32, len: usize, sense: Sense| {
@@ -466,8 +466,7 @@ fn data_digest_error() {
     assert_eq!(bench.io.medium[0..2], [0, 1]);
 }
 
-/// Commands run in the order of their numbers; numbers outside the window and duplicates
-/// leave no trace.
+/// Commands run in CmdSN order; numbers outside the window and duplicates have no effect.
 #[test]
 fn order_of_commands() {
     let mut bench = Bench::new(|_| ());
@@ -492,7 +491,7 @@ fn order_of_commands() {
     assert_eq!(bench.connection.counters().ignored, 3);
 }
 
-/// What is nobody's business gets the Reject of RFC 7143, 11.17.1.
+/// Invalid PDUs get the Reject of RFC 7143, 11.17.1.
 #[test]
 fn rejects() {
     let check = |bhs: Bhs, reason: u8| {
@@ -520,8 +519,8 @@ fn rejects() {
     );
 }
 
-/// Task management answers as 11.6.1 says, ends what it should, and waits for what the
-/// device still has.
+/// Task management responds as in 11.6.1, ends the right tasks, and waits for those that the device
+/// still has.
 #[test]
 fn task_management() {
     use code::task_management as tm;
@@ -557,7 +556,7 @@ fn task_management() {
         bench.data_out(itt, ttt, 0, 0, &[1; 8192], false).is_empty(),
         "late data is dropped"
     );
-    // One that the device has.
+    // A write that the device has.
     let command = bench.command(0x2b, WRITE, 512, 512, 0);
     assert!(bench.pdu(command, &[1; 512], true).is_empty());
     let itt = command.initiator_task_tag.get();
@@ -579,7 +578,7 @@ fn task_management() {
     assert_eq!(sent.len(), 1, "an aborted task is not answered");
     assert_eq!(code_of(&sent), tm::FUNCTION_COMPLETE);
     assert_eq!(bench.connection.outstanding(), 0);
-    // A reset: tasks end by outcomes of their own, and the function when all connections are done.
+    // A reset: each task ends with its own outcome, and the function when all connections are done.
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
     bench.pdu(command, &[], true);
     bench.io.is_managed.set(false);
@@ -612,7 +611,7 @@ fn task_management() {
     assert!(bench.connection.is_closing() && bench.io.closed_elsewhere);
 }
 
-/// A task that has not come yet can be aborted; its number is used up.
+/// A task that hasn't arrived yet can be aborted; its number is used up.
 #[test]
 fn abort_what_has_not_arrived() {
     let mut bench = Bench::new(|_| ());
@@ -633,7 +632,8 @@ fn abort_what_has_not_arrived() {
     assert_eq!(bench.pdu(next, &[], true).len(), 1);
 }
 
-/// A function that names its own number, or a later one, aborts nothing and swallows no command (RFC 7143, 11.6.1).
+/// A function that references its own CmdSN, or a later one, aborts nothing and drops no command
+/// (RFC 7143, 11.6.1).
 #[test]
 fn an_abort_of_what_comes_after_it_swallows_no_command() {
     let mut bench = Bench::new(|_| ());
@@ -661,7 +661,7 @@ fn an_abort_of_what_comes_after_it_swallows_no_command() {
     }
 }
 
-/// Pings both ways, and a peer that does not answer is given up.
+/// Pings in both directions; a peer that doesn't respond is disconnected.
 #[test]
 fn pings() {
     let mut bench = Bench::new(|_| ());
@@ -724,8 +724,8 @@ fn logout() {
     check(2, 0, 2, false);
 }
 
-/// SendTargets as appendix C of RFC 7143 has it, in pieces where the initiator takes no more,
-/// and other keys of full-feature phase.
+/// SendTargets as in appendix C of RFC 7143, in pieces if the initiator accepts no more, and other
+/// keys of full-feature phase.
 #[test]
 fn text() {
     let ask = |discovery: bool, room: u32, key: &str, value: &str| -> String {
@@ -764,7 +764,7 @@ fn text() {
     assert_eq!(ask(true, 8192, "SendTargets", "iqn.other"), "");
     assert_eq!(ask(false, 8192, "SendTargets", ""), all);
     assert_eq!(ask(false, 8192, "SendTargets", "All"), all);
-    // Two pairs: the second makes it a request that is answered.
+    // With a second pair the request gets a response.
     assert_eq!(
         ask(false, 8192, "X-key", "1\0SendTargets="),
         format!("X-key=NotUnderstood;{all}")
@@ -775,7 +775,7 @@ fn text() {
     );
 }
 
-/// Buffers are bounded: an initiator that promises a gigabyte is asked for it bit by bit.
+/// Buffers are bounded: data for a write of a gigabyte is requested piece by piece.
 #[test]
 fn buffers_are_bounded() {
     let mut bench = Bench::new(|p| p.initial_r2t = true);
@@ -802,8 +802,8 @@ fn buffers_are_bounded() {
     );
 }
 
-/// Whatever bytes a header holds, the connection answers, ignores or ends; it never panics and
-/// never loses count of its tasks.
+/// For any header bytes, the connection responds, ignores them or ends; it never panics, and its
+/// task count stays right.
 #[test]
 fn any_header() {
     let mut random = Random::new(3);

@@ -1,7 +1,7 @@
-//! The login phase of one connection, from the target's side (RFC 7143, sections 6 and 12): which
-//! target, who asks, are they who they say, and with which parameters do we talk. Called by
-//! the acceptor with each login request; gives the response's bytes. The one rule: nothing of
-//! a session exists before the last response; until then a login is this struct and no more.
+//! The login phase of one connection, on the target's side (RFC 7143, sections 6 and 12): selects
+//! the target, identifies and authenticates the initiator, and negotiates parameters. The acceptor
+//! calls it with each login request and sends the response. The one rule: nothing of a session
+//! exists before the last response; until then a login is only this struct.
 
 use std::sync::Arc;
 
@@ -17,64 +17,66 @@ use super::session::{ConnectionHandle, TargetSession};
 use crate::chap::{self, Challenge, ChapUser};
 use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
-/// What a login request's data segment may hold: nothing larger was declared yet (RFC 7143, 13.12).
+/// Limit for a login request's data segment: nothing
+/// larger has been declared yet (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
-/// Text gathered over a chain of continued requests. RFC 7143, 6.2 wants 16 KiB at least, and 64 KiB
-/// for exchanges with large authentication items.
+/// Limit for the text of continued requests. RFC 7143, 6.2 requires at least 16 KiB, and 64 KiB for
+/// exchanges with large authentication items.
 pub const TEXT_BYTES_MAX: usize = 65536;
-/// Requests in one login; security takes four at most, and no negotiation needs many more.
+/// Limit for requests in one login; security takes
+/// four at most, and no negotiation needs many more.
 const REQUESTS_MAX: u32 = 64;
 /// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;
 
-/// What the acceptor has to do.
+/// What the acceptor has to do next.
 #[derive(Debug)]
 pub enum TargetLoginStep {
-    /// Send these bytes; the login goes on.
+    /// Send these bytes; the login continues.
     Reply(Vec<u8>),
     /// Send these bytes; full-feature phase begins.
     Done(Vec<u8>, Box<LoggedInConnection>),
-    /// Send these bytes and close: class and detail are the status in them.
+    /// Send these bytes and close. The status is class and detail.
     Refuse(Vec<u8>, u16),
-    /// Close without a word: this is no iSCSI initiator.
+    /// Close without a response: the peer is not an iSCSI initiator.
     Close,
 }
 
-/// A connection at the door of full-feature phase.
+/// A connection that is ready for full-feature phase.
 #[derive(Debug)]
 pub struct LoggedInConnection {
     /// The session it belongs to.
     pub session: Arc<TargetSession>,
-    /// The connection's id within it, the initiator's choice.
+    /// The connection's id within it, chosen by the initiator.
     pub cid: u16,
     /// Unique for the life of the process.
     pub connection_id: u64,
-    /// Its mailbox.
+    /// Handle for messages to the connection.
     pub handle: ConnectionHandle,
-    /// What was negotiated for this connection and its session.
+    /// The negotiated parameters of this connection and its session.
     pub params: Params,
-    /// The next response's.
+    /// StatSN of the next response.
     pub stat_sn: u32,
 }
 
 /// A session that a connection asks to join.
 #[derive(Clone, Debug)]
 pub struct JoinableSession {
-    /// Its initiator.
+    /// The initiator's name.
     pub initiator_name: String,
-    /// Its ISID.
+    /// The ISID.
     pub isid: [u8; 6],
-    /// Of which target; `None`: a discovery session, which takes no second connection.
+    /// The target; `None`: a discovery session, which accepts no second connection.
     pub target: Option<Arc<ServedTarget>>,
-    /// Through which portal group.
+    /// The portal group that it uses.
     pub portal_group_tag: u16,
-    /// Its session-wide parameters.
+    /// The session-wide parameters.
     pub params: Params,
-    /// The next CmdSN it expects, and the last it takes.
+    /// ExpCmdSN and MaxCmdSN.
     pub window: (u32, u32),
 }
 
-/// What a login amounts to, for the table of sessions to judge.
+/// A completed login, for the session table to accept or refuse.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// The initiator's name.
@@ -85,50 +87,50 @@ pub struct Candidate {
     pub tsih: u16,
     /// The connection's id.
     pub cid: u16,
-    /// Of the login requests: the first command's.
+    /// CmdSN of the login requests, which is also the first command's.
     pub cmd_sn: u32,
     /// The target; `None`: a discovery session.
     pub target: Option<Arc<ServedTarget>>,
-    /// The group of the portal that it came through: a target and a group are an iSCSI target port.
+    /// The group of the portal that it used: a target and a portal group form an iSCSI target port.
     pub portal_group_tag: u16,
-    /// What was negotiated.
+    /// The negotiated parameters.
     pub params: Params,
 }
 
-/// The targets and their sessions, as a login sees them.
+/// The targets and their sessions, as needed by a login.
 pub trait Sessions {
-    /// The target of this name.
+    /// Finds a target by name.
     fn target(&self, name: &str) -> Option<Arc<ServedTarget>>;
-    /// Who may open a discovery session; empty: everyone.
+    /// Users who may run discovery; empty: everyone.
     fn discovery_users(&self) -> Vec<ChapUser>;
-    /// The session with this TSIH.
+    /// Finds a session by TSIH.
     fn find(&self, tsih: u16) -> Option<JoinableSession>;
-    /// Lets the candidate in: opens a session (ending the one it reinstates), or adds or replaces
-    /// a connection. The error is a login status.
+    /// Admits the candidate: opens a session (ending the one it reinstates), or adds or replaces a
+    /// connection. The error is a login status.
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16>;
 }
 
-/// A place in a session.
+/// A connection that was admitted to a session.
 #[derive(Debug)]
 pub struct Admitted {
     /// The session.
     pub session: Arc<TargetSession>,
     /// The connection's process-wide id.
     pub connection_id: u64,
-    /// Its mailbox.
+    /// Handle for messages to the connection.
     pub handle: ConnectionHandle,
-    /// The next CmdSN it expects, and the last it takes.
+    /// ExpCmdSN and MaxCmdSN.
     pub window: (u32, u32),
 }
 
-/// One login.
+/// One login in progress.
 #[derive(Debug)]
 pub struct TargetLogin {
     wishes: Arc<Wishes>,
     portal_group_tag: u16,
-    /// Known once names were looked at; `None` for discovery.
+    /// Known after the names were processed; `None` for discovery.
     target: Option<Arc<ServedTarget>>,
-    /// Who may come in; empty: everyone.
+    /// Users who may log in; empty: everyone.
     users: Vec<ChapUser>,
     chap: chap::ChapTarget,
     first: Option<LoginRequest>,
@@ -137,7 +139,7 @@ pub struct TargetLogin {
     stat_sn: u32,
     text: Vec<u8>,
     security: Security,
-    /// Names and session type were looked at.
+    /// Names and session type have been processed.
     introduced: bool,
     initiator_name: String,
     discovery: bool,
@@ -149,21 +151,22 @@ pub struct TargetLogin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Security {
-    /// AuthMethod was not spoken of.
+    /// AuthMethod has not been negotiated.
     Open,
-    /// CHAP was agreed on; CHAP_A comes next.
+    /// CHAP was chosen; CHAP_A comes next.
     Method,
-    /// Our challenge is out.
+    /// Our challenge was sent.
     Challenged,
-    /// Nothing more to prove.
+    /// Authentication is complete.
     Passed,
 }
 
-/// A refusal: a login status.
+/// A refusal, with its login status.
 struct Refusal(u16);
 
 impl TargetLogin {
-    /// A login about to begin, through a portal of this group. The challenge is this one's alone.
+    /// Starts a login through a portal of this group.
+    /// The challenge must be used for this login only.
     pub fn new(wishes: Arc<Wishes>, portal_group_tag: u16, challenge: Challenge) -> TargetLogin {
         let negotiation = Negotiation::new(IscsiRole::Target, (*wishes).clone(), false);
         TargetLogin {
@@ -188,13 +191,13 @@ impl TargetLogin {
         }
     }
 
-    /// Who asks, when that was said already: for messages.
+    /// The initiator's name if it is known already, for messages.
     pub fn initiator_name(&self) -> &str {
         &self.initiator_name
     }
 
-    /// How long the PDU that starts with `bhs` is; `None` when no login sends such a PDU, and the
-    /// connection should be answered with [`TargetLogin::on_pdu`] and no data.
+    /// Length of the PDU that starts with `bhs`; `None` if no login sends such a PDU. In that case
+    /// call [`TargetLogin::on_pdu`] without data.
     pub fn pdu_len(bhs: &Bhs) -> Option<usize> {
         let acceptable = bhs.kind() == Opcode::LoginRequest
             && bhs.total_ahs_length == 0
@@ -203,7 +206,7 @@ impl TargetLogin {
         acceptable.then(|| BHS_BYTES + padded(bhs.data_len()))
     }
 
-    /// Takes one PDU: its header, and its data segment without padding.
+    /// Processes one PDU: its header, and its data segment without padding.
     pub fn on_pdu(
         &mut self,
         bhs: &Bhs,
@@ -212,7 +215,7 @@ impl TargetLogin {
     ) -> TargetLoginStep {
         let request = *LoginRequest::view(bhs);
         if bhs.kind() != Opcode::LoginRequest {
-            // RFC 7143, 6.3: anything but a login first, and the connection is dropped.
+            // The first PDU must be a login request; otherwise drop the connection (RFC 7143, 6.3).
             return match self.first {
                 None => TargetLoginStep::Close,
                 Some(_) => self.refuse(&request, code::INVALID_DURING_LOGIN),
@@ -233,7 +236,7 @@ impl TargetLogin {
         self.check_header(request, data)?;
         self.text.extend_from_slice(data);
         if request.flags & code::CONTINUE != 0 {
-            // More of the same text follows: an empty response asks for it.
+            // An empty response requests the rest of the text.
             return Ok(TargetLoginStep::Reply(self.response(
                 request,
                 request.flags & 0x0c,
@@ -273,8 +276,8 @@ impl TargetLogin {
                 return Err(Refusal(code::INITIATOR_ERROR));
             }
             if self.security != Security::Passed {
-                // Straight to the operational stage, or past CHAP: only where nobody has to prove
-                // anything (RFC 7143, 6.3.2).
+                // Skips the security stage, or the rest of CHAP: only allowed if no authentication
+                // is required (RFC 7143, 6.3.2).
                 if self.must_authenticate() {
                     return Err(Refusal(code::AUTHENTICATION_FAILURE));
                 }
@@ -300,7 +303,7 @@ impl TargetLogin {
         self.move_on(request, &answer, sessions)
     }
 
-    /// What does not depend on the text (RFC 7143, 11.12).
+    /// Checks that don't depend on the text (RFC 7143, 11.12).
     fn check_header(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), Refusal> {
         let bad = Refusal(code::INITIATOR_ERROR);
         self.requests += 1;
@@ -343,7 +346,7 @@ impl TargetLogin {
         Ok(())
     }
 
-    /// Names, session type, and the session to join (RFC 7143, 6.3.1).
+    /// Processes names, session type, and the session to join (RFC 7143, 6.3.1).
     fn introduce(
         &mut self,
         request: &LoginRequest,
@@ -410,7 +413,7 @@ impl TargetLogin {
         !self.users.is_empty()
     }
 
-    /// The security stage (RFC 7143, 12.1).
+    /// Processes the security stage (RFC 7143, 12.1).
     fn on_security(&mut self, pairs: &[(&str, &str)], answer: &mut Vec<u8>) -> Result<(), Refusal> {
         let bad = Refusal(code::INITIATOR_ERROR);
         let denied = Refusal(code::AUTHENTICATION_FAILURE);
@@ -459,13 +462,13 @@ impl TargetLogin {
                 self.security = Security::Passed;
                 Ok(())
             }
-            // Nothing was agreed on that could still have keys.
+            // No method was negotiated that could still have keys.
             Security::Passed if pairs.is_empty() => Ok(()),
             Security::Passed => Err(bad),
         }
     }
 
-    /// Answers, and follows the initiator to the next stage when nothing is open here.
+    /// Responds, and follows the initiator to the next stage if this one is complete.
     fn move_on(
         &mut self,
         request: &LoginRequest,
@@ -483,10 +486,10 @@ impl TargetLogin {
         }
         match self.security {
             Security::Passed => {}
-            // The security stage without AuthMethod is a login without authentication.
+            // A security stage without AuthMethod is a login without authentication.
             Security::Open if !self.must_authenticate() => self.security = Security::Passed,
             Security::Open => return Err(Refusal(code::AUTHENTICATION_FAILURE)),
-            // The initiator is ready, we are not: T stays clear.
+            // The initiator is ready, but we are not: T stays clear.
             Security::Method | Security::Challenged => {
                 return Ok(TargetLoginStep::Reply(self.response(
                     request,
@@ -539,7 +542,7 @@ impl TargetLogin {
         data: &[u8],
         admitted: Option<&Admitted>,
     ) -> Vec<u8> {
-        // The login's commands are immediate: CmdSN is the one the first command will carry.
+        // Login requests are immediate: their CmdSN is that of the first command.
         let cmd_sn = request.cmd_sn.get();
         let (exp, max) = match (admitted, &self.found) {
             (Some(admitted), _) => admitted.window,
@@ -565,7 +568,7 @@ impl TargetLogin {
     }
 
     fn refuse(&mut self, request: &LoginRequest, status: u16) -> TargetLoginStep {
-        // StatSN, ExpCmdSN and MaxCmdSN mean nothing with a status class other than zero.
+        // StatSN, ExpCmdSN and MaxCmdSN have no meaning if the status class isn't zero.
         let response = LoginResponse {
             flags: request.flags & 0x0c,
             isid: request.isid,
@@ -579,7 +582,7 @@ impl TargetLogin {
     }
 }
 
-/// Keys that [`TargetLogin::introduce`] has dealt with; they are not for the negotiation.
+/// Keys that [`TargetLogin::introduce`] processes; they are not part of the negotiation.
 const INTRODUCTION: [&str; 4] = [
     "InitiatorName",
     "SessionType",

@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
 
 const OTHER: &str = "iqn.2026-11.io.brunt:other";
 
-/// Two targets: t0, which asks for CHAP if that is wanted, and another that does not.
+/// Two targets: t0, which requires CHAP if `chap` is set, and another that doesn't.
 fn directory(chap: bool, mutual: bool) -> Directory {
     let mut target = ServedTarget::new(NAMES[1].1, LunMap::new(Vec::new()));
     if chap {
@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    /// Another connection, through a portal of this group.
+    /// Starts another connection, through a portal of this group.
     fn again(&mut self, portal_group_tag: u16) {
         self.login = TargetLogin::new(Arc::default(), portal_group_tag, Challenge::random());
     }
@@ -88,7 +88,7 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     NAMES.iter().copied().chain(more.iter().copied()).collect()
 }
 
-/// The shortest login there is, and the numbers that full-feature phase goes on with.
+/// The shortest login, and the sequence numbers that full-feature phase continues with.
 #[test]
 fn one_request() {
     let mut bench = Bench::new(false, false);
@@ -119,7 +119,8 @@ fn one_request() {
     );
 }
 
-/// Where a digest is required, nobody gets in without it: neither who offers none nor who does not offer.
+/// If a digest is required, logins without it are refused: both those that offer None and those
+/// that don't offer the key.
 #[test]
 fn required_digests() {
     let strict = || {
@@ -149,7 +150,7 @@ fn required_digests() {
     assert_eq!(in_two_steps.status(0x87, &[]), 0);
 }
 
-/// What is wrong gets its status of RFC 7143, 11.13.5.
+/// Invalid logins get the status of RFC 7143, 11.13.5.
 #[test]
 fn refusals() {
     let check = |chap: bool, flags: u8, pairs: &[(&str, &str)], status: u16| {
@@ -211,14 +212,14 @@ fn refusals() {
         &with(&[("AuthMethod", "None")]),
         code::AUTHENTICATION_FAILURE,
     );
-    // Transit to the same or a reserved stage, transit with continue, a stage that is none.
+    // Transit to the same or a reserved stage, transit with continue, an invalid stage.
     check(false, 0x80, NAMES, code::INITIATOR_ERROR);
     check(false, 0x86, NAMES, code::INITIATOR_ERROR);
     check(false, 0xc7, NAMES, code::INITIATOR_ERROR);
     check(false, 0x0c, NAMES, code::INITIATOR_ERROR);
 }
 
-/// The header's own rules.
+/// Rules for the header.
 #[test]
 fn header_rules() {
     let check = |change: fn(&mut LoginRequest), status: u16| {
@@ -241,13 +242,13 @@ fn header_rules() {
     second(|r| r.isid[5] = 9, code::INITIATOR_ERROR);
     second(|r| r.initiator_task_tag = 8.into(), code::INITIATOR_ERROR);
     second(|r| r.opcode = 0x40, code::INVALID_DURING_LOGIN);
-    // A stage that was not moved to.
+    // A stage without a transit to it.
     let mut bench = Bench::new(false, false);
     assert_eq!(bench.status(0x04, NAMES), 0);
     assert_eq!(bench.status(0x81, &[]), code::INITIATOR_ERROR);
 }
 
-/// Text may come in pieces, and not without end.
+/// Text may be split over requests, up to a limit.
 #[test]
 fn continued_text() {
     let mut data = Vec::new();
@@ -290,7 +291,7 @@ fn continued_text() {
     assert!(refused, "text without end was taken");
 }
 
-/// CHAP, one way and mutual, with the initiator of this crate; a wrong secret stays out.
+/// CHAP, one-way and mutual, with the initiator of this crate; a wrong secret is refused.
 #[test]
 fn chap_both_ways() {
     let check = |secret: &'static [u8], mutual: bool, status: u16| {
@@ -342,7 +343,8 @@ fn chap_both_ways() {
     check(b"bob's secret", false, code::AUTHENTICATION_FAILURE);
 }
 
-/// A name leads to its own target, with its own users, and a session is of one target and one portal group.
+/// A name selects its target, with that target's users; a session belongs to one target and one
+/// portal group.
 #[test]
 fn several_targets() {
     let mut bench = Bench::new(true, false);
@@ -363,7 +365,7 @@ fn several_targets() {
     bench.request.cid = 1.into();
     bench.again(1);
     assert_eq!(bench.status(0x87, &other), code::CANNOT_INCLUDE_IN_SESSION);
-    // The same initiator port at another target port is another nexus, not a session reinstated.
+    // The same initiator port at another target port is another nexus, not a reinstated session.
     bench.request.tsih = 0.into();
     bench.again(1);
     assert!(matches!(
@@ -373,7 +375,7 @@ fn several_targets() {
     assert_eq!(bench.table.len(), 2);
 }
 
-/// Where a target asks for CHAP, discovery does too.
+/// If a target requires CHAP, discovery does too.
 #[test]
 fn discovery_with_chap() {
     let pairs = [NAMES[0], ("SessionType", "Discovery")];
@@ -396,7 +398,7 @@ fn discovery_with_chap() {
     );
 }
 
-/// Discovery needs no target name, and has no normal keys.
+/// Discovery needs no target name, and refuses keys of normal sessions.
 #[test]
 fn discovery() {
     let mut bench = Bench::new(false, false);
@@ -413,7 +415,7 @@ fn discovery() {
     assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
 }
 
-/// Whatever a header says, at any length, there is an answer or a close.
+/// For any header and any length, there is a response or a close.
 #[test]
 fn any_header() {
     let mut random = brunt_core::random::Random::new(1);
