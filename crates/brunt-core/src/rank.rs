@@ -8,10 +8,10 @@
 const PARTS_PER_PERCENT: f64 = 1e9;
 const PARTS: u128 = 100_000_000_000;
 
-/// The rank, 1 to `count`, of a percentile among `count` sorted values: the lowest rank whose value
-/// is not exceeded by at least `percent` (0 to 100) of the values. This is the inverse of the
-/// empirical distribution function (`inverted_cdf` in numpy; type 1 in Hyndman and Fan, *Sample
-/// Quantiles in Statistical Packages*, 1996). 1 if there are no values.
+/// The rank, 1 to `count`, of a percentile among `count` sorted values: the lowest one at which at
+/// least `percent` (0 to 100) of the values are at or below the ranked value. This is the inverse
+/// of the empirical distribution function (`inverted_cdf` in numpy; type 1 in Hyndman and Fan,
+/// *Sample Quantiles in Statistical Packages*, 1996). 1 if there are no values.
 pub fn rank(percent: f64, count: u64) -> u64 {
     let parts = (percent.clamp(0.0, 100.0) * PARTS_PER_PERCENT).round() as u128;
     // A 64-bit count times 10^11 fits 128 bits, and the quotient is at most the count.

@@ -39,7 +39,7 @@ pub enum TraceError {
         /// The underlying error.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// A trace cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
         /// The file.

@@ -41,7 +41,7 @@ pub struct Reuse {
 /// The hit ratio of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CacheShare {
-    /// Its size.
+    /// The size of the cache.
     pub bytes: u64,
     /// Share of block accesses that hit.
     pub share: f64,

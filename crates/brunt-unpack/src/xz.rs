@@ -31,7 +31,7 @@ struct Xz<R> {
     stream: XzStream,
 }
 
-/// Maximum bytes decompressed per call. If a call meets damage, the bytes it decompressed before it are lost.
+/// Maximum bytes decompressed per call: if a call finds damage, its output is lost.
 const XZ_PIECE_BYTES: usize = 16 << 10;
 
 impl<R: BufRead> Read for Xz<R> {

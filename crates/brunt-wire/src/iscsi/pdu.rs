@@ -179,9 +179,9 @@ pub struct Bhs {
     pub opcode: u8,
     pub flags: u8,
     pub specific: [u8; 2],
-    /// In four-byte words.
+    /// Length of the additional header segments in four-byte words.
     pub total_ahs_length: u8,
-    /// In bytes, without padding.
+    /// Length of the data segment in bytes, without padding.
     pub data_segment_length: U24,
     pub lun: [u8; 8],
     pub initiator_task_tag: U32,

@@ -249,7 +249,7 @@ impl NbdOptionReply {
     }
 }
 
-/// Size constraints.
+/// The size constraints of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdBlockSizes {
     /// All offsets and lengths must be multiples of it; a power of two.

@@ -106,9 +106,9 @@ pub struct NbdRequest {
     pub command: NbdCommand,
     /// Repeated in the reply.
     pub cookie: u64,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 

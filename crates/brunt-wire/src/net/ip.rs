@@ -9,9 +9,9 @@ const EXTENSION_HEADERS_MAX: usize = 16;
 /// The available bytes, and their number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// As captured.
+    /// The bytes as captured.
     pub bytes: &'a [u8],
-    /// As sent; `bytes` is shorter if the snap length truncated it.
+    /// The length as sent; `bytes` is shorter if the snap length truncated it.
     pub wire_len: usize,
 }
 

@@ -17,7 +17,7 @@ pub const FILE_HANDLE_V3_BYTES_MAX: u32 = 64;
 pub const NAME_BYTES_MAX: u32 = 1024;
 /// Maximum length of paths of symbolic links and exports (Linux `PATH_MAX`).
 pub const PATH_BYTES_MAX: u32 = 4096;
-/// Maximum data of one READ or WRITE: Linux and all known servers stop at 1 MiB, some at 8.
+/// Maximum data of one READ or WRITE: Linux and known servers stop at 1 MiB, some at 8.
 pub const DATA_BYTES_MAX: u32 = 16 << 20;
 
 #[inline]

@@ -15,7 +15,7 @@ pub enum AccessState {
 }
 
 impl AccessState {
-    /// Its code.
+    /// The code of the state.
     pub const fn code(self) -> u8 {
         match self {
             AccessState::ActiveOptimized => 0x0,
@@ -61,9 +61,9 @@ pub enum StatusCode {
 /// A target port group with a single port, whose relative identifier is the group's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortGroup {
-    /// Its number.
+    /// The group's number.
     pub id: u16,
-    /// Its state.
+    /// The group's state.
     pub state: AccessState,
     /// PREF: initiators should use it where they can.
     pub preferred: bool,

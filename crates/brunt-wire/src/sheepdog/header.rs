@@ -73,12 +73,12 @@ pub enum SheepdogSubject {
         cow_object: u64,
         /// Number of replicas of a created object.
         copies: u8,
-        /// In bytes from the object's start.
+        /// Offset in bytes from the object's start.
         offset: u32,
     },
     /// A VDI, identified by its name in the data or by its id.
     Vdi {
-        /// In bytes.
+        /// Size in bytes.
         size_bytes: u64,
         /// RELEASE_VDI: the VDI to release.
         vdi: u32,
