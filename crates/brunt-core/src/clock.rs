@@ -1,5 +1,5 @@
-//! One time line for a process. Everything that waits or stamps takes a [`Clock`], never
-//! the operating system's, so that a test runs an hour of delays in a millisecond.
+//! The process's time source. Everything that waits or takes timestamps uses a [`Clock`], never the
+//! operating system's clock, so a test simulates an hour of delays in a millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// Later than any time that comes up.
+    /// Later than any time that occurs.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// This time and `duration` later, staying at the end of the line when it overflows.
+    /// This time plus `duration`, saturating on overflow.
     pub fn after(self, duration: Duration) -> Nanos {
         Nanos(
             self.0
@@ -25,30 +25,30 @@ impl Nanos {
         )
     }
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// The time since `earlier`; zero if `earlier` is later than this time.
     pub fn since(self, earlier: Nanos) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Where the time comes from.
+/// A source of time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`: the same line for every process of this machine, so that times of
-    /// a worker and of a target on one host can be subtracted.
+    /// `CLOCK_MONOTONIC`: shared by all processes on this machine, so times taken by a worker and
+    /// by a target on the same host can be subtracted.
     #[default]
     Monotonic,
-    /// A test's hand on the dial; clones share it.
+    /// Advanced by a test; clones share the same time.
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A manual clock that stands at zero.
+    /// A manual clock that starts at zero.
     pub fn manual() -> Clock {
         Clock::Manual(Arc::new(AtomicU64::new(0)))
     }
 
-    /// The time now.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Nanos {
         match self {
@@ -57,10 +57,10 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on.
+    /// Advances a manual clock.
     ///
     /// # Panics
-    /// On the monotonic clock, which nobody moves.
+    /// On the monotonic clock, which cannot be advanced.
     pub fn advance(&self, by: Duration) {
         match self {
             Clock::Monotonic => panic!("the monotonic clock cannot be advanced"),
@@ -85,7 +85,7 @@ fn monotonic_now() -> Nanos {
 mod tests {
     use super::*;
 
-    /// A manual clock moves only by hand, and its clones with it.
+    /// A manual clock and its clones change only through `advance`.
     #[test]
     fn manual_clock_moves_by_hand() {
         let clock = Clock::manual();
@@ -98,7 +98,7 @@ mod tests {
         );
     }
 
-    /// The real clock does not go back.
+    /// The real clock never goes backwards.
     #[test]
     fn monotonic_clock_never_goes_back() {
         let clock = Clock::default();

@@ -1,36 +1,36 @@
-//! The cost of a piece of work to this process or thread: printed with every result, so that the claim "below
-//! every cache, few system calls" can be checked on every run.
+//! Measures the CPU time and context switches that a piece of work costs this process or thread. Every
+//! result includes them, so the claim "below every cache, few system calls" can be checked on every run.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-/// Resources used by a process or a thread since it began (getrusage); subtract two of them.
+/// Resources used by a process or thread since it started (getrusage). Subtract two values to measure an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
-    /// Processor time in user mode, all threads.
+    /// CPU time in user mode, all threads.
     pub user: Duration,
-    /// Processor time in the kernel on our behalf.
+    /// CPU time in the kernel on our behalf.
     pub system: Duration,
     /// Context switches because a thread waited.
     pub voluntary_switches: u64,
-    /// Context switches because a thread's time was up.
+    /// Context switches because a thread used up its time slice.
     pub involuntary_switches: u64,
 }
 
 impl ResourceUsage {
-    /// Of this process up to now, all threads.
+    /// Usage of this process so far, all threads.
     pub fn now() -> ResourceUsage {
         ResourceUsage::of(libc::RUSAGE_SELF)
     }
 
-    /// Of the calling thread up to now.
+    /// Usage of the calling thread so far.
     pub fn of_thread() -> ResourceUsage {
         ResourceUsage::of(libc::RUSAGE_THREAD)
     }
 
-    /// Of the programs that this process ran and waited for, up to now.
+    /// Usage of all child processes that have terminated and been waited for.
     pub fn of_children() -> ResourceUsage {
         ResourceUsage::of(libc::RUSAGE_CHILDREN)
     }
@@ -57,7 +57,7 @@ impl ResourceUsage {
         }
     }
 
-    /// What was used since `earlier`.
+    /// The usage since `earlier`.
     pub fn since(self, earlier: ResourceUsage) -> ResourceUsage {
         ResourceUsage {
             user: self.user.saturating_sub(earlier.user),
@@ -71,39 +71,39 @@ impl ResourceUsage {
         }
     }
 
-    /// Processor time of both kinds.
+    /// User plus system CPU time.
     pub fn cpu(&self) -> Duration {
         self.user + self.system
     }
 
-    /// Context switches of both kinds.
+    /// Voluntary plus involuntary context switches.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.involuntary_switches
     }
 }
 
-/// What a program that ended had used, from its start to its end.
+/// The resources that a terminated child process used over its lifetime.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// Its processor time and switches, all threads.
+    /// Its CPU time and context switches, all threads.
     pub cost: ResourceUsage,
-    /// The most memory that it held at a time, in bytes. Linux counts from before the program was
-    /// loaded: it is never less than the caller's own.
+    /// Its peak memory use in bytes. Linux counts from before the program was loaded, so this is
+    /// never less than the caller's own.
     pub resident_bytes_max: u64,
 }
 
 impl Spent {
-    /// Waits for a program's end.
+    /// Waits for a child process to exit.
     ///
     /// # Errors
-    /// It cannot be waited for.
+    /// The wait fails.
     pub fn wait(child: Child) -> io::Result<Spent> {
         let mut status = 0;
         let pid = child.id() as libc::pid_t;
-        // SAFETY: an rusage of zeros is valid, and both pointers are to values that outlive the call. The
-        // child is ours and is given up here, so that nobody waits for its number again.
+        // SAFETY: an rusage of zeros is valid, and both pointers are to values that outlive the
+        // call. The child is ours and is given up here, so its process id is never waited for again.
         let (waited, usage) = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             let mut waited = libc::wait4(pid, &mut status, 0, &mut usage);
@@ -127,7 +127,7 @@ impl Spent {
 mod tests {
     use super::*;
 
-    /// Work shows as processor time, and a wait as a voluntary switch.
+    /// Work shows up as CPU time, and a wait as a voluntary context switch.
     #[test]
     fn work_and_waits_show() {
         let before = ResourceUsage::now();
@@ -141,7 +141,7 @@ mod tests {
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
     }
 
-    /// A program's end, its processor time and its memory are its own.
+    /// A child's exit status, CPU time and memory are reported for that child only.
     #[test]
     fn a_program_that_ended() {
         let run = |script: &str| {

@@ -1,16 +1,17 @@
-//! Where the options of a device URL begin, and which parts of it are secret. The parser (`brunt-block`) and everything
-//! that shows or keeps URLs use the same rules, so that a secret that can be used can also be left out.
+//! Finds the options and the secrets in a device URL. The parser (`brunt-block`) and everything that
+//! shows or stores URLs use the same rules, so every secret that the parser accepts can also be masked.
 //!
-//! The rule: in doubt, a text counts as secret. A masked host name is a nuisance, a printed password is a leak.
+//! The rule: when in doubt, treat a text as secret. A masked host name is a nuisance, a printed password is a leak.
 
 use std::ops::Range;
 
-/// What is shown in place of a secret.
+/// Shown in place of a secret.
 pub const MASK: &str = "***";
 /// See [`is_sought`].
 const SOUGHT_BYTES_MIN: usize = 6;
 
-/// What precedes a device URL's options, and the options. Options of a device in brackets are its own.
+/// Splits a device URL into the part before its options and the options. A nested device
+/// in brackets keeps its own options.
 pub fn split_options(text: &str) -> (&str, &str) {
     let outside = if text.ends_with(']') {
         None
@@ -18,13 +19,13 @@ pub fn split_options(text: &str) -> (&str, &str) {
         Some(text.rfind(']').map_or(0, |at| at + 1))
     };
     match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
-        // A path may have a question mark of its own; options have an equals sign.
+        // A path may contain a question mark; options also contain an equals sign.
         Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
         _ => (text, ""),
     }
 }
 
-/// Whether the value of this option of a URL, or of this key of a file, is a secret.
+/// Whether the value of this URL option or configuration key is a secret.
 pub fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.ends_with("chap")
@@ -33,8 +34,8 @@ pub fn is_secret_key(key: &str) -> bool {
             .any(|word| key.contains(word))
 }
 
-/// The secret parts of a device URL, in order: the password of a login, also if the scheme is misspelt, the values of
-/// options such as `target_password`, and those of devices in brackets.
+/// The secret parts of a device URL, in order: the password of a login (even if the scheme is
+/// misspelt), the values of options such as `target_password`, and the secrets of devices in brackets.
 pub fn secrets(url: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     find(url, 0, &mut found);
@@ -46,13 +47,13 @@ pub fn without_secrets(url: &str) -> String {
     masked(url, &secrets(url))
 }
 
-/// A text that may contain URLs, such as a message or a shell command, with each of their secrets replaced. Where a secret
-/// ends is uncertain there, so what follows one in its line may be masked too.
+/// Masks all secrets in a text that may contain URLs, such as a message or a shell command. Where a
+/// secret ends is uncertain in such a text, so the rest of its line may be masked too.
 pub fn text_without_secrets(text: &str) -> String {
     masked(text, &secrets_in_text(text))
 }
 
-/// The same, and none of the secrets in `known` remains either.
+/// Like [`text_without_secrets`], and also masks every secret in `known`.
 pub fn text_without_these(text: &str, known: &[String]) -> String {
     let mut found = secrets_in_text(text);
     for secret in known.iter().filter(|secret| is_sought(secret)) {
@@ -64,7 +65,7 @@ pub fn text_without_these(text: &str, known: &[String]) -> String {
     masked(text, &merged(found))
 }
 
-/// Whether a secret is looked for in texts that are no URLs: a short one may be a part of any word.
+/// Whether to search for a secret in texts that aren't URLs. A short one could be part of any word.
 pub fn is_sought(secret: &str) -> bool {
     secret.len() >= SOUGHT_BYTES_MIN
 }
@@ -81,7 +82,7 @@ pub fn secrets_in_text(text: &str) -> Vec<Range<usize>> {
     merged(found)
 }
 
-/// `text` with these parts of it, which are in order, replaced by [`MASK`].
+/// `text` with each of these ranges, which are in order, replaced by [`MASK`].
 pub fn masked(text: &str, secrets: &[Range<usize>]) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut from = 0;
@@ -112,16 +113,16 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let has_slashes = place
         .split_once(':')
         .is_some_and(|(_, argument)| argument.starts_with("//"));
-    // An array's devices; the brackets of an IPv6 address follow two slashes.
+    // The devices of an array. The brackets of an IPv6 address come after two slashes.
     let mut options_start = base + text.len() - options.len();
     if !has_slashes && place.contains('[') {
-        // A secret with brackets may be split between what look like devices.
+        // A secret that contains brackets may be split between what look like devices.
         logins_in_line(place, base, found);
         match bracketed(place) {
             Some(devices) => devices
                 .into_iter()
                 .for_each(|device| find(&place[device.clone()], base + device.start, found)),
-            // A bracket of a secret, for instance.
+            // A secret may contain an unbalanced bracket, for instance.
             None => {
                 in_line(place, base, found);
                 let login = login_secret(text, place);
@@ -131,7 +132,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     } else {
         let login = login_secret(text, place);
         let host = login.as_ref().map_or(0, |part| part.end);
-        // From the first question mark on: a later one may be part of a secret.
+        // The options start at the first question mark: a later one may be part of a secret.
         if let Some(at) = text[host..].find('?') {
             options_start = base + host + at + 1;
         }
@@ -140,7 +141,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     in_options(&text[options_start - base..], options_start, found);
 }
 
-/// The password in the login of a URL whose `place` precedes its options.
+/// The password in the login of a URL; `place` is the part before its options.
 fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     let is_path = place.starts_with(['/', '.', '~']) || place.starts_with("file:");
     if is_path {
@@ -149,7 +150,7 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     let start = place
         .find("://")
         .map(|at| at + 3)
-        // Not the one before a port.
+        // Not the colon before a port.
         .or_else(|| {
             place
                 .find([':', '%'])
@@ -159,9 +160,9 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     let Some(end) = place.rfind('@').filter(|end| *end >= start) else {
         let percent = start + place[start..].find('%')?;
         return match text.rfind('@') {
-            // A secret that contains what looks like the begin of options.
+            // The secret contains what looks like the beginning of options.
             Some(end) if end > percent => Some(percent + 1..end),
-            // The '@' was forgotten. The zone of an IPv6 address is no secret.
+            // The '@' is missing. The zone of an IPv6 address is not a secret.
             _ if place[start..percent].contains(['/', '[']) => None,
             _ => Some(percent + 1..place.len()),
         };
@@ -169,14 +170,14 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     if let Some(percent) = place[start..end].find('%') {
         return Some(start + percent + 1..end);
     }
-    // As other programs write logins. An iSCSI name may have both a colon and an '@'.
+    // The login syntax of other programs. An iSCSI name may contain both a colon and an '@'.
     let colon = start + place[start..end].find(':')?;
     let is_login = !place.starts_with("iscsi:") && !place[start..colon].contains('/');
     is_login.then(|| colon + 1..end)
 }
 
-/// The secret values among `a=b&c=d`. A part that doesn't begin with a name and an equals sign is the rest of a value that
-/// contained `&`.
+/// The secret values in `a=b&c=d`. A part that doesn't begin with a name and an equals sign
+/// continues a value that contained `&`.
 fn in_options(options: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let (mut at, mut is_secret) = (0, false);
     for pair in options.split('&') {
@@ -194,7 +195,7 @@ fn in_options(options: &str, base: usize, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether an option may have this name.
+/// Whether this is a valid option name.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -202,7 +203,7 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
-/// What stands in brackets, in the outermost ones; `None` if one is not closed.
+/// The contents of each outermost pair of brackets; `None` if the brackets are unbalanced.
 fn bracketed(text: &str) -> Option<Vec<Range<usize>>> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0u32, 0);
     for (at, c) in text.char_indices() {
@@ -225,7 +226,7 @@ fn bracketed(text: &str) -> Option<Vec<Range<usize>>> {
     (depth == 0).then_some(parts)
 }
 
-/// The secrets of URLs in a line.
+/// The secrets of all URLs in a line.
 fn in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
     logins_in_line(line, base, found);
     let lower = line.to_ascii_lowercase();
@@ -237,7 +238,7 @@ fn in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Secrets from the `%` of a login to the last `@` before the next URL.
+/// Secrets that extend from the `%` of a login to the last `@` before the next URL.
 fn logins_in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let urls: Vec<usize> = line.match_indices("://").map(|(at, _)| at + 3).collect();
     for (number, start) in urls.iter().enumerate() {
@@ -247,7 +248,7 @@ fn logins_in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
         let Some(percent) = before.filter(|at| rest[*at..].starts_with('%')) else {
             continue;
         };
-        // A secret may contain "://": what follows may belong to it.
+        // A secret may contain "://", so the text after that may belong to it.
         let end = rest[..next]
             .rfind('@')
             .filter(|end| *end > percent)
@@ -269,7 +270,7 @@ mod tests {
             "iscsi://me%secret@host:3260/iqn/0",
             "iscsi://me%***@host:3260/iqn/0",
         );
-        // What can be used can be hidden: the parser takes the last '@' for the end of a login.
+        // Every secret that the parser accepts is masked: the parser ends a login at the last '@'.
         check(
             "iscsi://me%s/e@c,r'e\"t %x@h/iqn/0?sessions=2",
             "iscsi://me%***@h/iqn/0?sessions=2",
@@ -346,7 +347,7 @@ mod tests {
         );
     }
 
-    /// Cutting by characters, not bytes, and never out of order.
+    /// Texts are cut at characters, not bytes, and ranges stay in order.
     #[test]
     fn no_text_breaks_the_search() {
         for text in [

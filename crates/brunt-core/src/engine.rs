@@ -1,4 +1,4 @@
-//! Names of the engines that do the requests of a ring.
+//! Names of the engines that execute the requests of a ring.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum IoEngine {
 }
 
 impl IoEngine {
-    /// All of them.
+    /// All engines.
     pub const ALL: [IoEngine; 2] = [IoEngine::IoUring, IoEngine::Threads];
 
     /// Its name in files and on command lines.
@@ -31,7 +31,7 @@ impl IoEngine {
         }
     }
 
-    /// The engine of this name.
+    /// Looks up an engine by name.
     pub fn of_name(name: &str) -> Option<IoEngine> {
         IoEngine::ALL
             .into_iter()

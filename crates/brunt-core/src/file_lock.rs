@@ -1,36 +1,36 @@
-//! The operating system's lock on an open file (`flock`), for as long as its holder lives and the process does.
+//! An advisory lock (`flock`) on an open file, held until the [`FileLock`] is dropped or the process exits.
 //!
-//! The rule: whoever lets go unlocks. To close the file is not enough: a child between fork and exec has every file of its
-//! parent open, and would keep the lock for a moment.
+//! The rule: dropping the lock unlocks explicitly. Closing the file is not enough: between fork and
+//! exec, a child has all of its parent's files open and would briefly keep the lock.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
 
-/// A file that is locked until this is dropped.
+/// A file that stays locked until this is dropped.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks a file for this holder alone.
+    /// Takes an exclusive lock.
     ///
     /// # Errors
-    /// Somebody has it ([`TryLockError::WouldBlock`]), or it cannot be locked.
+    /// The file is already locked ([`TryLockError::WouldBlock`]), or it cannot be locked.
     pub fn try_exclusive(file: File) -> Result<FileLock, TryLockError> {
         file.try_lock()?;
         Ok(FileLock(file))
     }
 
-    /// Locks a file for holders like this one.
+    /// Takes a shared lock.
     ///
     /// # Errors
-    /// Somebody has it alone ([`TryLockError::WouldBlock`]), or it cannot be locked.
+    /// The file is locked exclusively ([`TryLockError::WouldBlock`]), or it cannot be locked.
     pub fn try_shared(file: File) -> Result<FileLock, TryLockError> {
         file.try_lock_shared()?;
         Ok(FileLock(file))
     }
 
-    /// The same, after waiting for whoever has it alone.
+    /// Takes a shared lock, waiting for an exclusive lock to be released.
     ///
     /// # Errors
     /// It cannot be locked.
@@ -50,7 +50,7 @@ impl Deref for FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // If that fails, closing the file is what is left.
+        // If unlocking fails, closing the file still releases the lock.
         let _ = self.0.unlock();
     }
 }

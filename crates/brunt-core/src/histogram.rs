@@ -1,5 +1,5 @@
-//! Latencies in nanoseconds, kept so that percentiles of many threads and intervals can be
-//! merged exactly as if one had counted. Recorders fill one, reports read it.
+//! Latency histograms in nanoseconds. Histograms of many threads and intervals merge exactly, so
+//! percentiles of the merged histogram are those of a single one. Recorders fill them, reports read them.
 //!
 //! The rule: merge histograms, never average their percentiles.
 
@@ -8,44 +8,45 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Nanos;
 use crate::{prefetch, rank};
 
-/// Longest latency told apart from longer ones: 2^43 ns, 2.4 hours. Longer ones count as this in
-/// percentiles; [`Histogram::max`] and [`Histogram::mean`] stay exact.
+/// Longest latency with a bucket: 2^43 ns, 2.4 hours. Longer ones count as this in percentiles;
+/// [`Histogram::max`] and [`Histogram::mean`] stay exact.
 pub const NANOS_MAX: u64 = 1 << 43;
 
-/// Buckets of an octave, the latencies from a power of two up to the next: 1024, so that a bucket is at most
-/// 0.1 % of its latencies wide. Below 2048 ns each nanosecond has its own, and below 1024 ns they are one octave.
+/// Buckets per octave (the latencies from a power of two up to the next): 1024, so a bucket is at
+/// most 0.1 % of its latencies wide. Below 2048 ns each nanosecond has its own bucket; all
+/// latencies below 1024 ns form one octave.
 const OCTAVE: usize = 1024;
 
-/// Most latencies of a histogram that is read: a million a second for nine years. 65,536 of them can be merged before
-/// a count of 64 bits is full.
+/// Maximum count of a histogram that is read from a file or peer: a million latencies per second
+/// for nine years. 65,536 such histograms can be merged before a 64-bit count overflows.
 pub const COUNT_READ_MAX: u64 = 1 << 48;
 
-/// Why what was read is no histogram.
+/// Why stored data is not a valid histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistogramError {
-    /// More than anybody could have counted.
+    /// The counts exceed [`COUNT_READ_MAX`].
     #[error(
         "a histogram of {counted} latencies and {more} more in one bucket; at most {COUNT_READ_MAX} are read"
     )]
     TooMany {
-        /// Of the buckets before.
+        /// Count of the buckets before.
         counted: u64,
-        /// Of the one bucket.
+        /// Count of this bucket.
         more: u64,
     },
-    /// The minimum and maximum of something, but nothing was counted, or the other way round.
+    /// A minimum and maximum without any counts, or counts without them.
     #[error("a histogram's minimum and maximum are not its counts'")]
     Ends,
 }
 
-/// Counts by latency, with exact count, sum, minimum and maximum.
+/// Counts latencies by bucket, and keeps the exact count, sum, minimum and maximum.
 ///
-/// Buckets are linear within an octave, as HdrHistogram's with three significant digits are. Only the octaves from
-/// the shortest to the longest latency that was counted have memory: 8 KiB each, 280 KiB for all 35 of them. An
-/// empty histogram has none.
+/// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Only the
+/// octaves from the shortest to the longest recorded latency take memory: 8 KiB each, 280 KiB for
+/// all 35. An empty histogram takes none.
 #[derive(Clone)]
 pub struct Histogram {
-    /// Bucket that `counts` begins with: the first of an octave.
+    /// Index of the bucket of `counts[0]`; always the first bucket of an octave.
     first: usize,
     counts: Vec<u64>,
     count: u64,
@@ -58,7 +59,7 @@ pub struct Histogram {
 #[inline]
 fn bucket_of(latency: u64) -> usize {
     let latency = latency.min(NANOS_MAX);
-    // How far the octave of 1024 ns and up, the finest, is below this one.
+    // Number of octaves above the finest one, which starts at 1024 ns.
     let shift = 53 - (latency | OCTAVE as u64).leading_zeros();
     shift as usize * OCTAVE + (latency >> shift) as usize
 }
@@ -71,7 +72,7 @@ fn ends(bucket: usize) -> (u64, u64) {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// An empty histogram.
     pub const fn new() -> Histogram {
         Histogram {
             first: 0,
@@ -83,7 +84,7 @@ impl Histogram {
         }
     }
 
-    /// Counts one latency. Allocates when its octave is the first of its kind.
+    /// Records one latency. Allocates if the latency is outside the octaves that have memory.
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
         *self.bucket(bucket_of(latency.0)) += 1;
@@ -93,11 +94,11 @@ impl Histogram {
         self.max = self.max.max(latency.0);
     }
 
-    /// Counts a bucket read from a file or a peer. The sum, minimum and maximum are then those of the bucket's edge,
-    /// 0.1 % off at most.
+    /// Adds a bucket read from a file or a peer. The sum, minimum and maximum are then computed
+    /// from the bucket's edge and are off by at most 0.1 %.
     ///
     /// # Errors
-    /// All counts together are more than [`COUNT_READ_MAX`]; this one is not counted.
+    /// The total count would exceed [`COUNT_READ_MAX`]; this bucket is not added.
     pub fn record_bucket(&mut self, latency: Nanos, count: u64) -> Result<(), HistogramError> {
         let all = self
             .count
@@ -116,7 +117,7 @@ impl Histogram {
         Ok(())
     }
 
-    /// Asks for the counter that `latency` will change.
+    /// Prefetches the counter that recording `latency` will change.
     #[inline]
     pub fn prefetch(&self, latency: Nanos) {
         if let Some(count) = self
@@ -127,7 +128,7 @@ impl Histogram {
         }
     }
 
-    /// The count of a bucket, whose octave has memory from now on.
+    /// The counter of a bucket; allocates memory for its octave if needed.
     #[inline]
     fn bucket(&mut self, bucket: usize) -> &mut u64 {
         if bucket.wrapping_sub(self.first) >= self.counts.len() {
@@ -136,7 +137,7 @@ impl Histogram {
         &mut self.counts[bucket - self.first]
     }
 
-    /// Makes room for the octaves of two buckets and all between them.
+    /// Allocates the octaves of two buckets and all octaves between them.
     #[cold]
     fn reach(&mut self, low: usize, high: usize) {
         let low = low / OCTAVE * OCTAVE;
@@ -154,7 +155,7 @@ impl Histogram {
         }
     }
 
-    /// Adds everything that `other` counted.
+    /// Adds all latencies recorded in `other`.
     pub fn merge(&mut self, other: &Histogram) {
         if other.is_empty() {
             return;
@@ -170,7 +171,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Resets the histogram and keeps its memory.
     pub fn clear(&mut self) {
         if !self.is_empty() {
             self.counts.fill(0);
@@ -178,12 +179,12 @@ impl Histogram {
         }
     }
 
-    /// How many were recorded.
+    /// The number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether none were.
+    /// Whether no latencies are recorded.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -208,14 +209,14 @@ impl Histogram {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
 
-    /// The latency that `percent` of all are at or below (`99.9` for p99.9), at most 0.1 % too long. Of 0 percent,
-    /// the minimum.
+    /// The latency that `percent` of all latencies don't exceed (`99.9` for p99.9); at most 0.1 %
+    /// too long. The minimum for 0 percent.
     pub fn percentile(&self, percent: f64) -> Option<Nanos> {
         if percent <= 0.0 {
             return self.min();
         }
         let rank = rank(percent, self.count);
-        // Stretches of buckets are added up, which is quick; only the one with the rank in it is searched.
+        // Summing chunks of buckets is fast; only the chunk that contains the rank is searched.
         let (mut below, mut start) = (0, 0);
         for stretch in self.counts.chunks(64) {
             let sum: u64 = stretch.iter().sum();
@@ -240,8 +241,8 @@ impl Histogram {
         (!self.is_empty()).then(|| below as f64 / self.count as f64)
     }
 
-    /// How many are at or below each of `bounds`, which ascend. A bucket counts as a whole, where it ends: those of powers
-    /// of two have no bucket on both sides.
+    /// The number of latencies at or below each of `bounds`, which must ascend. A bucket is counted
+    /// as a whole, at its upper edge. No bucket straddles a power of two.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         let mut buckets = self.buckets().peekable();
         let mut below = 0;
@@ -253,8 +254,8 @@ impl Histogram {
         })
     }
 
-    /// Every bucket that counted something, shortest first: its longest latency and its count. What
-    /// a file keeps, and what [`Histogram::record_bucket`] takes back.
+    /// Every non-empty bucket, shortest first: its longest latency and its count. Files store
+    /// these, and [`Histogram::record_bucket`] reads them back.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
         let counted = self
             .counts
@@ -264,17 +265,17 @@ impl Histogram {
         counted.map(|(i, &count)| (Nanos(ends(self.first + i).1), count))
     }
 
-    /// The shortest latency that is counted in the same bucket as `latency`.
+    /// The shortest latency that falls into the same bucket as `latency`.
     pub fn bucket_low(&self, latency: Nanos) -> Nanos {
         Nanos(ends(bucket_of(latency.0)).0)
     }
 }
 
-/// What is sent of a histogram: the buckets that counted something, and what buckets do not tell.
+/// The serialized form of a histogram: the non-empty buckets, and the values that buckets don't contain.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Histogram")]
 struct Sparse {
-    /// Of the sum, 2^64 ns and up: 0 but for centuries.
+    /// The sum's high 64 bits: 0 unless latencies add up to centuries.
     sum_high: u64,
     sum_low: u64,
     min: u64,
@@ -283,7 +284,7 @@ struct Sparse {
     buckets: Vec<(u64, u64)>,
 }
 
-/// Exact, and only as long as there are different latencies.
+/// Lossless; the size grows only with the number of different latencies.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (sum_high, sum_low) = ((self.sum >> 64) as u64, self.sum as u64);
@@ -302,7 +303,8 @@ impl Serialize for Histogram {
     }
 }
 
-/// The same histogram again, to the bit. Takes up to 280 KiB: who reads from a peer limits how many.
+/// Restores the identical histogram. It takes up to 280 KiB, so callers that read from a peer
+/// must limit the number of histograms.
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Histogram, D::Error> {
         let Sparse {
@@ -327,7 +329,7 @@ impl<'de> Deserialize<'de> for Histogram {
     }
 }
 
-/// Whether they counted the same latencies, as far as buckets tell them apart, with the same sum and ends.
+/// Equal if the buckets, sums, minimums and maximums are equal.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Histogram) -> bool {
         (self.sum, self.min, self.max) == (other.sum, other.min, other.max)
@@ -386,7 +388,7 @@ mod tests {
         assert!((histogram.mean().unwrap() - mean).abs() < 1e-6 * mean);
     }
 
-    /// Buckets follow each other without a gap or a common latency, and stand in result files: their edges never move.
+    /// Buckets are contiguous and don't overlap. Result files contain them, so their edges must never change.
     #[test]
     fn buckets_are_frozen() {
         let mut next = 0;
@@ -416,7 +418,7 @@ mod tests {
         assert_eq!(edges, frozen);
     }
 
-    /// Memory is taken for what was counted, and grows towards both ends without moving a count.
+    /// Memory is allocated only for recorded octaves, and grows in both directions without moving counts.
     #[test]
     fn memory_is_that_of_what_was_counted() {
         let mut histogram = Histogram::new();
@@ -430,7 +432,7 @@ mod tests {
                 histogram.buckets().map(|(_, count)| count).sum::<u64>(),
                 i as u64 + 1
             );
-            // Of a latency without memory nothing is asked for.
+            // Prefetching a latency without memory does nothing.
             [nanos, 2_000]
                 .into_iter()
                 .for_each(|nanos| histogram.prefetch(Nanos(nanos)));
@@ -443,7 +445,7 @@ mod tests {
         assert_eq!(counted, [1, 1, 2, 1, 1, 1]);
     }
 
-    /// Merging parts is the same as having counted all, and a file's round trip keeps percentiles.
+    /// Merging parts equals recording everything in one histogram, and a round trip through a file keeps percentiles.
     #[test]
     fn merging_is_counting() {
         let mut random = Random::new(2);
@@ -501,8 +503,8 @@ mod tests {
         assert!(serde_json::from_str::<Histogram>(nonsense).is_err());
     }
 
-    /// Counts that no one can have counted are refused where they are read, before anything adds them up; what is read
-    /// can be merged many times.
+    /// Impossibly large counts are refused when they are read, before they are added up. Accepted
+    /// histograms can be merged many times.
     #[test]
     fn counts_that_overflow_are_refused() {
         let read = |buckets: &str| {
@@ -542,7 +544,7 @@ mod tests {
         );
     }
 
-    /// A latency beyond the range is counted, and its true length is kept.
+    /// A latency beyond the range is counted, and its exact length is kept.
     #[test]
     fn longest_latency_is_exact() {
         let mut histogram = Histogram::new();

@@ -1,7 +1,7 @@
-//! Files that users name, which may be pipes: waiting for one to be written ends when the program is to stop.
+//! Opens files that users name, which may be pipes. Waiting for input ends when the program is asked to stop.
 //!
-//! Every crate opens such files here. The rule: nothing waits inside of open(2) or read(2), where a signal handler that
-//! sets a flag is not noticed, because these calls go on after it.
+//! Every crate opens such files here. The rule: never block inside open(2) or read(2), because these
+//! calls may resume after a signal, and the flag that the signal handler sets would go unnoticed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -13,26 +13,26 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a signal may go unnoticed that another thread took.
+/// How long a signal that another thread handled may go unnoticed.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// What stops this process.
+/// The flag that stops this process.
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Ends every wait for input, here and in other threads, once the flag is set. The first flag counts.
+/// Ends every wait for input, here and in other threads, once the flag is set. Only the first call has an effect.
 pub fn stop_on(flag: Arc<AtomicBool>) {
     let _ = STOP.set(flag);
 }
 
-/// The program is to stop, and the input has not come.
+/// The program was asked to stop while waiting for input.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted while waiting for input")]
 struct Stopped;
 
-/// What reading fails with when the program is to stop.
+/// The error of a read that ends because the program was asked to stop.
 pub fn stopped() -> io::Error {
     io::Error::other(Stopped)
 }
@@ -42,17 +42,17 @@ pub fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Stopped>())
 }
 
-/// A file that is read.
+/// A file opened for reading.
 #[derive(Debug)]
 pub struct InputFile {
     file: File,
-    /// Whether reading may have to wait for another process.
+    /// Whether a read may have to wait for another process.
     is_stream: bool,
     stop: Option<Arc<AtomicBool>>,
 }
 
 impl InputFile {
-    /// Opens a file; of a named pipe, only reading waits for a writer.
+    /// Opens a file. For a named pipe, reading waits for a writer, not opening.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -69,7 +69,7 @@ impl InputFile {
     /// Standard input, without the buffer of [`io::stdin`].
     ///
     /// # Errors
-    /// It is closed.
+    /// Standard input is closed.
     pub fn stdin() -> io::Result<InputFile> {
         InputFile::of(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
@@ -83,7 +83,7 @@ impl InputFile {
         })
     }
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until data or the end of the file is available.
     fn wait(&self) -> io::Result<()> {
         loop {
             let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
@@ -115,20 +115,20 @@ impl Read for InputFile {
     }
 }
 
-/// All bytes of a file.
+/// Reads a whole file.
 ///
 /// # Errors
-/// It cannot be read, or the program is to stop ([`is_stopped`]).
+/// It cannot be read, or the program was asked to stop ([`is_stopped`]).
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     InputFile::open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The text of a file.
+/// Reads a whole file as text.
 ///
 /// # Errors
-/// It cannot be read or is not UTF-8, or the program is to stop ([`is_stopped`]).
+/// It cannot be read or is not UTF-8, or the program was asked to stop ([`is_stopped`]).
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(InputFile::open(path)?)
 }
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe of this process, as a file to read and one to write.
+    /// A pipe's two ends: an input file and a writer.
     fn pipe() -> (InputFile, File) {
         let (reader, writer) = io::pipe().unwrap();
         let reader = std::os::fd::OwnedFd::from(reader);
@@ -149,7 +149,7 @@ mod tests {
         (input, File::from(writer))
     }
 
-    /// A wait ends whenever the flag is set; what had come before is read.
+    /// Setting the flag ends a wait; data that arrived before is still read.
     #[test]
     fn a_flag_ends_a_wait() {
         let (mut input, mut writer) = pipe();

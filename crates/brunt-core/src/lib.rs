@@ -1,6 +1,6 @@
-//! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms, the parts of device URLs, sketches of what is distinct, locks of files. No I/O beyond these
-//! locks, reading files that users name, the clock and what this process used; no knowledge of storage.
+//! Shared by every crate of Brunt: units, the clock, seeded random numbers, histograms, the parts of
+//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading files
+//! that users name, the clock and this process's resource usage. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "clock_gettime")]

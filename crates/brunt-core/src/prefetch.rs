@@ -1,8 +1,8 @@
-//! Asks for memory before it is needed. A load whose line is far away holds up everything behind it once the
-//! processor's window is full; a request for the line does not.
+//! Prefetches memory. A load that misses the cache stalls everything behind it once the processor's
+//! out-of-order window is full; a prefetch does not.
 
-/// Asks for the cache line in which `place` begins, and waits for nothing. Does nothing on processors whose
-/// request std does not offer.
+/// Prefetches the cache line in which `place` begins, without waiting. Does nothing on
+/// architectures for which std has no prefetch.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]

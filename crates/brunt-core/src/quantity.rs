@@ -1,6 +1,5 @@
-//! Sizes and durations inside files that people write: strings with a unit (`"8k"`, `"10ms"`), or
-//! a whole number of bytes. Everything with a config field of that kind uses these two types, so
-//! that one spelling works everywhere.
+//! Sizes and durations in files that people write: strings with a unit (`"8k"`, `"10ms"`), or a whole number
+//! of bytes. All config fields of that kind use these two types, so the same spelling works everywhere.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +11,16 @@ use serde::{Serialize, Serializer};
 
 use crate::units::{format_duration, format_size_exact, parse_duration, parse_size};
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A length of time.
+/// A duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
-/// Exact: what is written can be read again. A size that is only looked at is
-/// [`crate::units::format_size`]'s.
+/// Exact: the output parses back to the same value. For sizes that are only displayed,
+/// use [`crate::units::format_size`].
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format_size_exact(self.0))
@@ -132,7 +131,7 @@ impl JsonSchema for Span {
 mod tests {
     use super::*;
 
-    /// What is read can be written and read again, to the byte and the nanosecond.
+    /// Values survive a round trip, to the byte and the nanosecond.
     #[test]
     fn round_trips() {
         let sizes = [0, 1, 511, 4096, 1_610_612_736, 1_234_567_890_123, u64::MAX];
@@ -160,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A number without a unit is a size and never a duration.
+    /// A number without a unit is accepted as a size but never as a duration.
     #[test]
     fn durations_need_their_unit() {
         assert_eq!(serde_json::from_str::<Size>("4096").unwrap(), Size(4096));

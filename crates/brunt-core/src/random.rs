@@ -1,16 +1,15 @@
-//! Seeded random numbers: the same seed gives the same sequence on any machine and in any
-//! version of Brunt, which is why this is not a library's "small fast generator of the day".
-//! Logarithms and cosines come from `libm`, not from the platform, whose last bits differ.
-//! Not for secrets.
+//! Seeded random numbers: the same seed gives the same sequence on any machine and in any version of
+//! Brunt. A library's "small" or "fast" generator makes no such promise. Logarithms and cosines come
+//! from `libm` rather than the platform, because platforms differ in the last bits. Not for secrets.
 
-/// xoshiro256** (Blackman, Vigna, 2018), seeded through SplitMix64 as its authors advise.
+/// xoshiro256** (Blackman, Vigna, 2018), seeded through SplitMix64 as its authors recommend.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// A generator whose whole sequence follows from `seed`.
+    /// A generator whose sequence is determined by `seed`.
     pub fn new(seed: u64) -> Random {
         let mut mix = seed;
         Random {
@@ -18,8 +17,8 @@ impl Random {
         }
     }
 
-    /// A generator for part `index` of a thing seeded with `seed` (a worker, a direction of
-    /// a link): parts do not share a sequence and do not move when their number changes.
+    /// A generator for part `index` of something seeded with `seed` (a worker, a direction of a
+    /// link). Each part has its own sequence, which doesn't depend on the number of parts.
     pub fn for_part(seed: u64, index: u64) -> Random {
         let mut mix = seed ^ index.wrapping_mul(PART);
         Random::new(split_mix(&mut mix))
@@ -84,11 +83,11 @@ impl Random {
     }
 }
 
-/// Parts that [`Parts`] has side by side.
+/// Number of parts in [`Parts`].
 pub const LANES: usize = 8;
 
-/// The generators of [`LANES`] consecutive parts in step, for who needs much of each: the numbers are those of
-/// [`Random::for_part`], and a processor makes several at once.
+/// The generators of [`LANES`] consecutive parts, advanced together, for callers that need many numbers of
+/// each part. They produce the same numbers as [`Random::for_part`], several at a time with SIMD instructions.
 #[derive(Clone, Debug)]
 pub struct Parts {
     state: [[u64; LANES]; 4],
@@ -96,7 +95,7 @@ pub struct Parts {
 
 impl Parts {
     /// Parts `first` to `first + LANES - 1` of a thing seeded with `seed`.
-    #[inline(always)] // into whatever the caller compiles for wide registers
+    #[inline(always)] // inlined so that it is compiled with the caller's target features (SIMD)
     pub fn new(seed: u64, first: u64) -> Parts {
         let mut seeds = [0; LANES];
         for (lane, mix) in seeds.iter_mut().enumerate() {
@@ -112,8 +111,8 @@ impl Parts {
         Parts { state }
     }
 
-    /// The next 64 bits of each part, into `out`: as [`Random::next_u64`], in operations that processors have for several
-    /// numbers at once (there is no such product of 64 bits).
+    /// Writes the next 64 bits of each part to `out`. The same as [`Random::next_u64`], using only
+    /// operations that have SIMD instructions (there is no such 64-bit multiplication).
     #[inline(always)] // as above
     pub fn next_u64(&mut self, out: &mut [u64; LANES]) {
         let [s0, s1, s2, s3] = &mut self.state;
@@ -131,7 +130,7 @@ impl Parts {
     }
 }
 
-/// What keeps the seeds of parts apart.
+/// Separates the seeds of parts.
 const PART: u64 = 0xD1B5_4A32_D192_ED03;
 
 #[inline(always)] // as Parts::new
@@ -147,12 +146,12 @@ fn split_mix(state: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The sequence is frozen; a change here would change every experiment's requests.
+    /// The sequence is frozen: a change would change every experiment's requests.
     #[test]
     fn sequence_is_frozen() {
         let mut random = Random::new(42);
         let first: [u64; 3] = std::array::from_fn(|_| random.next_u64());
-        // The authors' xoshiro256starstar.c, seeded with splitmix64.c from 42.
+        // From the authors' xoshiro256starstar.c, seeded with splitmix64.c from 42.
         assert_eq!(
             first,
             [
@@ -163,7 +162,7 @@ mod tests {
         );
     }
 
-    /// So are the distributions, to the last bit.
+    /// The distributions are frozen too, to the last bit.
     #[test]
     fn distributions_are_frozen() {
         let mut random = Random::new(42);
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!(random.normal().to_bits(), 13824526211183503328);
     }
 
-    /// Means of the distributions are where they are said to be.
+    /// The distributions have the stated means.
     #[test]
     fn distributions_have_their_means() {
         let mut random = Random::new(7);
@@ -183,7 +182,7 @@ mod tests {
         assert!((mean(&mut || random.below(10) as f64) - 4.5).abs() < 0.05);
     }
 
-    /// Parts of one seed have sequences of their own.
+    /// Parts of the same seed have different sequences.
     #[test]
     fn parts_differ() {
         assert_ne!(

@@ -1,19 +1,20 @@
-//! Ranks of percentiles: which of the sorted values is the p99.9. Used wherever a percentile is read from values or
-//! counts, so that all of them agree.
+//! Percentile ranks: which of the sorted values is the p99.9. Everything that computes a percentile
+//! from values or counts uses this module, so all of them agree.
 //!
-//! The rule: ranks are integer arithmetic. In floating point, `99.9 / 100.0 * 1000.0` is a little more than 999, and its
-//! ceiling is the maximum.
+//! The rule: ranks use integer arithmetic. In floating point, `99.9 / 100.0 * 1000.0` is slightly
+//! more than 999, and rounding it up yields the maximum.
 
-/// Percents are exact to nine decimals: p99.999999999 is the finest that differs from p100.
+/// Percentages are exact to nine decimals: p99.999999999 is the highest that differs from p100.
 const PARTS_PER_PERCENT: f64 = 1e9;
 const PARTS: u128 = 100_000_000_000;
 
-/// The rank, 1 to `count`, of a percentile among `count` sorted values: the first that at least `percent` (0 to 100) of
-/// them do not exceed. This is the inverse of the empirical distribution function (`inverted_cdf` in numpy; type 1 in
-/// Hyndman and Fan, *Sample Quantiles in Statistical Packages*, 1996). 1 for no values.
+/// The rank, 1 to `count`, of a percentile among `count` sorted values: the lowest one at which at
+/// least `percent` (0 to 100) of the values are at or below the ranked value. This is the inverse
+/// of the empirical distribution function (`inverted_cdf` in numpy; type 1 in Hyndman and Fan,
+/// *Sample Quantiles in Statistical Packages*, 1996). 1 if there are no values.
 pub fn rank(percent: f64, count: u64) -> u64 {
     let parts = (percent.clamp(0.0, 100.0) * PARTS_PER_PERCENT).round() as u128;
-    // A count of 64 bits times 10^11 fits 128 bits, and the quotient is at most the count.
+    // A 64-bit count times 10^11 fits 128 bits, and the quotient is at most the count.
     ((parts * u128::from(count)).div_ceil(PARTS) as u64).max(1)
 }
 
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
     use crate::{Histogram, Nanos};
 
-    /// Percentiles that reports, tables, metrics and fio's output show, as exact fractions.
+    /// The percentiles in reports, tables, metrics and fio's output, as exact fractions.
     const PERCENTS: [(f64, u64, u64); 14] = [
         (0.1, 1, 1000),
         (1.0, 1, 100),
@@ -40,7 +41,7 @@ mod tests {
         (100.0, 1, 1),
     ];
 
-    /// For each count up to 200,000, of a percentile and of its share as callers compute it.
+    /// For each count up to 200,000, both from the percentile and from its share as callers compute it.
     #[test]
     fn ranks_are_exact_for_every_count() {
         for (percent, numerator, denominator) in PERCENTS {
@@ -53,10 +54,10 @@ mod tests {
         }
     }
 
-    /// A histogram that counts one value after another tells the percentiles of all of them.
+    /// A histogram that records one value after another reports the percentiles of the sorted values.
     #[test]
     fn histograms_agree_with_sorted_values_for_every_count() {
-        // One value per bucket position: as long as buckets hold one nanosecond, percentiles are exact.
+        // One value per bucket: percentiles are exact as long as buckets are one nanosecond wide.
         let mut histogram = Histogram::new();
         for count in 1..=2000u64 {
             histogram.record(Nanos(count - 1));
@@ -69,7 +70,7 @@ mod tests {
                 );
             }
         }
-        // Beyond, at most 0.1 % above the value of that rank. Steps of a prime number of values pass each remainder.
+        // Above that, at most 0.1 % above the value of that rank. Prime steps cover every remainder.
         for count in 2001..=200_000u64 {
             histogram.record(Nanos(count - 1));
             if count % 97 != 0 && count % 1000 != 0 {

@@ -1,19 +1,19 @@
-//! How many different things went by, in memory that does not grow: HyperLogLog (Flajolet and others, 2007) with the
-//! estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017), which has no bias where
-//! the original changes from one formula to another, and needs no tables of corrections. Analyses of traffic and of
-//! block traces count with it.
+//! Estimates the number of distinct items in constant memory: HyperLogLog (Flajolet and others,
+//! 2007) with the estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017), which is unbiased where the original switches between formulas, and needs no
+//! correction tables. Used by the analyses of traffic and block traces.
 //!
-//! The rule: a count comes with its standard error, 1.04 / √registers.
+//! The rule: report a count with its standard error, 1.04 / √registers.
 
 use serde::{Deserialize, Serialize};
 
-/// Registers of a sketch unless its user wants others: 16 KiB, a standard error of 0.8 %.
+/// Default number of registers: 16 KiB, a standard error of 0.8 %.
 const REGISTERS_DEFAULT: usize = 1 << 14;
-/// The rank of a hash that is all zeros, were there one register: what a histogram of ranks needs room for.
+/// The rank of an all-zero hash if there were only one register; sizes the histogram of ranks.
 const RANK_MAX: usize = 65;
 
-/// Counts distinct 64-bit hashes in so many registers of a byte: a power of two, at most 2^16. The more, the more
-/// exact.
+/// Counts distinct 64-bit hashes in `REGISTERS` one-byte registers: a power of two, at most
+/// 2^16. More registers are more exact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u16, u8)>", into = "Vec<(u16, u8)>")]
 pub struct HyperLogLog<const REGISTERS: usize = REGISTERS_DEFAULT> {
@@ -29,18 +29,18 @@ impl<const REGISTERS: usize> Default for HyperLogLog<REGISTERS> {
     }
 }
 
-/// What makes a stored sketch invalid.
+/// Why a stored sketch is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SketchError {
-    /// A register's rank exceeds what any hash can have.
+    /// A register's rank is higher than any hash can have.
     #[error("a rank that no hash has")]
     Rank,
-    /// The index of a register exceeds their number.
+    /// A register's index is out of range.
     #[error("no such register")]
     Register,
 }
 
-/// As it is sent and kept: the registers that saw something.
+/// The serialized form: the non-zero registers.
 impl<const REGISTERS: usize> From<HyperLogLog<REGISTERS>> for Vec<(u16, u8)> {
     fn from(sketch: HyperLogLog<REGISTERS>) -> Vec<(u16, u8)> {
         (0..=u16::MAX)
@@ -69,17 +69,17 @@ impl<const REGISTERS: usize> TryFrom<Vec<(u16, u8)>> for HyperLogLog<REGISTERS> 
 }
 
 impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
-    /// Bits of a hash that choose its register.
+    /// Number of hash bits that select a register.
     const BITS: u32 = REGISTERS.trailing_zeros();
     /// The rank of a hash whose other bits are all zero.
     const RANK_LAST: usize = (64 - Self::BITS + 1) as usize;
 
-    /// Standard error of a count, as a share of it.
+    /// Standard error of the count, as a fraction of it.
     pub fn standard_error(&self) -> f64 {
         1.04 / (REGISTERS as f64).sqrt()
     }
 
-    /// Adds a thing by its hash, all of whose bits have to be random; see [`spread`].
+    /// Adds an item by its hash, all of whose bits must be random; see [`spread`].
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let index = (hash >> (64 - Self::BITS)) as usize;
@@ -91,19 +91,19 @@ impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
         }
     }
 
-    /// Adds all that another saw.
+    /// Adds all items of another sketch.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.registers.iter_mut().zip(other.registers.iter()) {
             *mine = (*mine).max(*theirs);
         }
     }
 
-    /// About how many different ones there were, as a whole number.
+    /// The estimated number of distinct items, as a whole number.
     pub fn count(&self) -> u64 {
         self.estimate().round() as u64
     }
 
-    /// About how many different ones there were (Ertl, algorithm 6).
+    /// The estimated number of distinct items (Ertl, algorithm 6).
     pub fn estimate(&self) -> f64 {
         let mut ranks = [0u32; RANK_MAX + 1];
         self.registers
@@ -119,7 +119,7 @@ impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
     }
 }
 
-/// x + Σ x^(2^k) 2^(k-1): what registers that are empty stand for.
+/// x + Σ x^(2^k) 2^(k-1): the contribution of empty registers.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -136,7 +136,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3: what registers that are full stand for.
+/// (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3: the contribution of saturated registers.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -153,7 +153,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Spreads a number over all 64 bits, so that it can be inserted: the finaliser of SplitMix64. Zero stays zero.
+/// Spreads a number over all 64 bits so that it can be inserted: the finaliser of SplitMix64. Zero stays zero.
 #[inline]
 pub fn spread(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -178,7 +178,7 @@ mod tests {
         );
     }
 
-    /// From nothing to millions; what comes twice counts once.
+    /// From none to millions; an item that is added twice counts once.
     #[test]
     fn counts_are_within_four_standard_errors() {
         for wanted in [0, 1, 100, 10_000, 40_000, 60_000, 300_000, 2_000_000] {

@@ -1,26 +1,28 @@
-//! What counts as a transfer: a request to read, write, flush or give back data whose answer says that it succeeded.
-//! Analyses of captures, block traces made of them and replays share this definition; the SQL questions and the Python
-//! package write it as `status = 0`. The one rule: what is left out is counted, by reason.
+//! Defines what counts as a transfer: a read, write, flush or unmap request whose reply reports
+//! success. Analyses of captures, block traces made from them and replays share this definition;
+//! the SQL questions and the Python package write it as `status = 0`. The one rule: requests that
+//! are left out are counted, by reason.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a request that was to move data.
+/// The outcome of a request to move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferOutcome {
-    /// The answer says that it succeeded: a transfer.
+    /// The reply reports success: a transfer.
     Moved,
-    /// The answer has an error status.
+    /// The reply reports an error.
     Failed,
-    /// An answer was seen, but not its status: it was lost or cut off.
+    /// A reply was seen, but not its status: that part was lost or truncated.
     StatusUnseen,
-    /// No answer was seen.
+    /// No reply was seen.
     Unanswered,
 }
 
 impl TransferOutcome {
-    /// By the status, if it was seen (0 is success in every protocol), and by whether an answer was seen.
+    /// The outcome, from the status if one was seen (0 is success in every protocol)
+    /// and from whether a reply was seen.
     #[inline]
     pub fn of(status: Option<u32>, answered: bool) -> TransferOutcome {
         match status {
@@ -31,7 +33,7 @@ impl TransferOutcome {
         }
     }
 
-    /// Whether it counts.
+    /// Whether it counts as a transfer.
     #[inline]
     pub fn is_transfer(self) -> bool {
         self == TransferOutcome::Moved
@@ -41,11 +43,11 @@ impl TransferOutcome {
 /// Requests to move data that don't count as transfers, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutTransfers {
-    /// Answered with an error.
+    /// The reply reported an error.
     pub failed: u64,
-    /// Answered, with a status that was not captured.
+    /// The reply's status was not captured.
     pub status_unseen: u64,
-    /// Without an answer in the capture.
+    /// The reply was not captured.
     pub unanswered: u64,
 }
 
@@ -61,14 +63,14 @@ impl LeftOutTransfers {
         }
     }
 
-    /// Adds those of another part.
+    /// Adds the counts of another part.
     pub fn merge(&mut self, other: &LeftOutTransfers) {
         self.failed += other.failed;
         self.status_unseen += other.status_unseen;
         self.unanswered += other.unanswered;
     }
 
-    /// All of them.
+    /// The total of all reasons.
     pub fn total(&self) -> u64 {
         self.failed + self.status_unseen + self.unanswered
     }

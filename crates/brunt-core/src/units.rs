@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-/// What was wrong with a quantity that a person wrote.
+/// Why a size or duration cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// No number at the start.
     #[error("'{0}' does not start with a number; write for example {1}")]
     NoNumber(String, &'static str),
-    /// A unit that this quantity does not have.
+    /// A unit that doesn't exist for this quantity.
     #[error("'{0}' has an unknown unit; use {1}")]
     UnknownUnit(String, &'static str),
-    /// Bits where bytes are meant, perhaps.
+    /// Possibly bits where bytes are meant.
     #[error(
         "'{0}' reads as {1}bits; write {1} for binary units or {1}B for decimal ones, as in 4k and 4kB"
     )]
     Bits(String, char),
-    /// Larger than 64 bits hold, or a fraction of a byte or nanosecond.
+    /// More than 64 bits, or a fraction of a byte or nanosecond.
     #[error("'{0}' is out of range: it must be a whole number of {1} below 2^64")]
     OutOfRange(String, &'static str),
 }
@@ -57,7 +57,7 @@ const TIMES: &[(&str, u64)] = &[
     ("d", 86_400_000_000_000),
 ];
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     parse(
         text,
@@ -68,8 +68,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     )
 }
 
-/// Reads a duration; a unit is needed, so that nobody's seconds become milliseconds. A bare
-/// `0` is fine.
+/// Parses a duration. A unit is required, so seconds cannot be mistaken for milliseconds; a bare `0` is accepted.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
@@ -113,7 +112,7 @@ fn parse(
         return Err(UnitError::UnknownUnit(text.to_string(), known));
     };
     let out_of_range = || UnitError::OutOfRange(text.to_string(), grain);
-    // Exact decimal arithmetic: 1.1T as a float would be a byte off.
+    // Exact decimal arithmetic: 1.1T as a float would be off by a byte.
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
     let whole: u128 = if whole.is_empty() {
         0
@@ -139,8 +138,8 @@ fn parse(
     u64::try_from(scaled / power).map_err(|_| out_of_range())
 }
 
-/// A size for people to read, rounded: the largest binary unit in which it is at least one, whole numbers as
-/// such (`4KiB`), others with one decimal (`1.5GiB`). Files and URLs have [`format_size_exact`].
+/// A rounded size for display: in the largest binary unit in which it is at least one, without decimals
+/// if whole (`4KiB`), otherwise with one decimal (`1.5GiB`). Files and URLs use [`format_size_exact`].
 pub fn format_size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut scale = 0;
@@ -155,8 +154,8 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
-/// A size that is read again, exact: as [`format_size`] writes it where that loses nothing (`1.5GiB`), else in the
-/// largest unit in which it is a whole number (`1280MiB`, `1000B`).
+/// An exact size that can be parsed back: as [`format_size`] writes it if that is lossless
+/// (`1.5GiB`), otherwise in the largest unit in which it is a whole number (`1280MiB`, `1000B`).
 pub fn format_size_exact(bytes: u64) -> String {
     let short = format_size(bytes);
     if parse_size(&short) == Ok(bytes) {
@@ -171,8 +170,8 @@ pub fn format_size_exact(bytes: u64) -> String {
     format!("{}{}", bytes >> (10 * scale), units[scale])
 }
 
-/// A duration for people, exact: in the largest of s, ms, us and ns in which it has at most three
-/// decimals (`1.5s`, `250us`).
+/// An exact duration for display: in the largest of s, ms, us and ns in which it has at most
+/// three decimals (`1.5s`, `250us`).
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units: [(u128, &str); 4] = [
@@ -194,7 +193,7 @@ pub fn format_duration(duration: Duration) -> String {
     "0".to_string()
 }
 
-/// `1,234,567`: to the nearest whole number, its digits in groups of three.
+/// Rounds to a whole number and groups its digits: `1,234,567`.
 pub fn format_grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::from(if value < 0.0 { "-" } else { "" });
@@ -207,7 +206,7 @@ pub fn format_grouped(value: f64) -> String {
     text
 }
 
-/// `1 run`, `1,200 runs`: a number of things that have a plural in s.
+/// A number with a noun whose plural ends in s: `1 run`, `1,200 runs`.
 pub fn counted(number: usize, word: &str) -> String {
     format!(
         "{} {word}{}",
@@ -226,7 +225,7 @@ mod tests {
         assert_eq!(told, ["0 runs", "1 run", "2 runs", "1,200 runs"]);
     }
 
-    /// Sizes mean what fio and dd mean by them.
+    /// Sizes have the same meaning as in fio and dd.
     #[test]
     fn sizes() {
         let check = |text, bytes| assert_eq!(parse_size(text), Ok(bytes), "{text}");
@@ -243,7 +242,7 @@ mod tests {
         check("1EB", 1_000_000_000_000_000_000);
     }
 
-    /// What is wrong is said, and nothing is guessed.
+    /// Errors name the mistake, and nothing is guessed.
     #[test]
     fn wrong_quantities() {
         assert!(matches!(parse_size("k"), Err(UnitError::NoNumber(..))));
@@ -303,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Sizes read back as they were meant.
+    /// Formatted sizes parse back to the intended values.
     #[test]
     fn formatting() {
         assert_eq!(format_size(0), "0B");

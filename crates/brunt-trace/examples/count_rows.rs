@@ -1,5 +1,6 @@
-//! How many instructions, and how much time, does one row of a trace cost its reader? Reads a file as often as asked and
-//! sums what is in it; two numbers of times under a tool that counts give the slope, without start and end.
+//! How many instructions, and how much time, does reading one row of a trace cost? Reads a file the
+//! given number of times and sums its fields. Two runs with different TIMES under a counting tool
+//! give the slope, without startup and shutdown.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_rows FILE FORMAT TIMES
 

@@ -1,7 +1,7 @@
-//! Traces in an archive, as publishers ship them: the files of a tar or zip, one after another, as one trace. Used by
-//! [`crate::reader`].
+//! Reads traces in an archive, as publishers ship them: the files of a tar or zip, one after
+//! another, form one trace. Used by [`crate::reader`].
 //!
-//! The rule: what is read of an archive and what is passed over is said, by name.
+//! The rule: report by name which files of an archive were read and which were ignored.
 
 use std::io::Read;
 
@@ -13,10 +13,10 @@ use crate::format::{DamagedRow, EventCounts, Format, FormatOptions};
 use crate::record::{BlockRequest, Devices};
 use crate::stream::{FileStream, RequestSource};
 
-/// Names of passed-over files that are said.
+/// Maximum number of ignored files that are reported by name.
 const NAMED_MAX: usize = 8;
 
-/// A file as a stream of requests, or the files of an archive.
+/// Opens a file, or all files of an archive, as a stream of requests.
 pub(crate) fn open(
     path: String,
     input: Box<dyn Read + Send>,
@@ -42,7 +42,7 @@ struct ArchivedTraces {
     stated: Option<&'static Format>,
     options: FormatOptions,
     current: FileStream,
-    /// Of all files so far, without doubles.
+    /// Formats of all files so far, without duplicates.
     formats: Vec<&'static Format>,
     files: usize,
     events: Option<EventCounts>,
@@ -86,7 +86,7 @@ impl ArchivedTraces {
         })
     }
 
-    /// Keeps what the current file has counted.
+    /// Adds up the counts of the current file.
     fn take_counts(&mut self) {
         if let Some(counts) = self.current.events() {
             self.events.get_or_insert_default().add(counts);
@@ -112,7 +112,7 @@ fn list(names: &[String], more: usize) -> String {
     }
 }
 
-/// The next file of an archive that is a trace; the others are handed to `pass_over`.
+/// The archive's next file that is a trace; the names of other files are passed to `pass_over`.
 fn next(
     path: &str,
     archive: &mut Archive,

@@ -1,8 +1,9 @@
-//! Captured traces as block traces: READ, WRITE and COMMIT of NFS by file, and SCSI commands over iSCSI by logical unit.
-//! Used by [`crate::tables`].
+//! Reads captured traces as block traces: NFS READ, WRITE and COMMIT by file, and SCSI commands
+//! over iSCSI by logical unit. Used by [`crate::tables`].
 //!
-//! The rule: a captured trace is in the order of completion, so whoever reads it sorts it by time. What forces data to
-//! stable storage, and what UNMAP gives back, is in other tables, which are read in step with the first.
+//! The rule: captured operations are in completion order, so the reader must sort them by time. Two
+//! other tables, read in step with the operations, contain which commands force data to stable
+//! storage and which extents UNMAP releases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::error::TraceError;
 use crate::record::{BlockRequest, Devices, TraceOp};
 use crate::tables::{TableRow, count, int, made};
 
-/// What is asked for of the operations of a captured trace.
+/// Columns read from the operations of a captured trace.
 pub(crate) const CAPTURED: Table = Table {
     name: "operations",
     doc: "Operations of a captured trace.",
@@ -33,7 +34,7 @@ pub(crate) const CAPTURED: Table = Table {
     ],
 };
 
-/// What is asked for of SCSI commands.
+/// Columns read from the SCSI commands.
 pub(crate) const COMMANDS: Table = Table {
     name: "scsi_commands",
     doc: "SCSI commands of a captured trace.",
@@ -47,7 +48,7 @@ pub(crate) const COMMANDS: Table = Table {
     ],
 };
 
-/// What is asked for of UNMAP's extents.
+/// Columns read from UNMAP's extents.
 pub(crate) const EXTENTS: Table = Table {
     name: "scsi_extents",
     doc: "Extents of UNMAP of a captured trace.",
@@ -58,15 +59,16 @@ pub(crate) const EXTENTS: Table = Table {
     ],
 };
 
-/// Commands whose operations have not come yet, at the most: parts of a trace may have been deleted.
+/// Maximum number of commands waiting for their operations. Some may never come: parts
+/// of a trace may have been deleted.
 const UNMATCHED_MAX: usize = 1 << 18;
-/// A request says its length in 32 bits: a longer extent becomes several, each of whole MiB.
+/// A request's length has 32 bits, so a longer extent is split into several requests of whole MiB.
 const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
-/// What a command does to extents that the row of its operation does not have.
+/// A command's effect on extents, which its operation's row doesn't contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ExtentsOf {
-    /// Given back, or written with one block again and again.
+    /// Unmaps them, or writes one block repeatedly.
     op: TraceOp,
     block_bytes: u64,
     extents: Vec<CommandExtent>,
@@ -79,21 +81,21 @@ struct CommandExtent {
     len_bytes: u64,
 }
 
-/// What the row of an operation does not say of SCSI commands: which force their data to stable storage, and what they
-/// give back or write with one block.
+/// Details of SCSI commands that their operations' rows don't contain: which commands force data to
+/// stable storage, and which extents they unmap or fill with one block.
 pub(crate) struct CommandDetails {
     commands: Option<TableReader>,
     extents: Option<TableReader>,
-    /// Rows of commands that were read, and operations that have one.
+    /// Command rows read so far, and operations so far that have such a row.
     read: u64,
     wanted: u64,
-    /// The same of extents.
+    /// The same for extents.
     extents_read: u64,
     extents_wanted: u64,
     forced: HashSet<i64>,
-    /// By command. UNMAP and WRITE SAME that are not here are not known.
+    /// By command id. An UNMAP or WRITE SAME that is missing here is unknown.
     extents_of: HashMap<i64, ExtentsOf>,
-    /// How many commands may be in either of the two, and how many found no room.
+    /// Limit for each of `forced` and `extents_of`, and the number of entries dropped because of it.
     unmatched_max: usize,
     dropped: u64,
 }
@@ -116,7 +118,7 @@ impl Default for CommandDetails {
 }
 
 impl CommandDetails {
-    /// Of a folder; none where it has no commands.
+    /// Opens the tables of a folder; empty if the folder has no commands.
     pub fn open(root: &Path) -> Result<CommandDetails, TraceError> {
         let open = |table: &'static Table| match root.join(table.name).is_dir() {
             true => TableReader::open(root, table).map(Some),
@@ -130,7 +132,7 @@ impl CommandDetails {
         })
     }
 
-    /// Parts that could not be read: what they say of commands is missing.
+    /// Damaged parts of the tables; their details are missing.
     pub fn damaged(&self) -> usize {
         let tables = [&self.commands, &self.extents];
         tables
@@ -140,13 +142,13 @@ impl CommandDetails {
             .sum()
     }
 
-    /// Commands of which nobody will know whether they force their data, or what they give back: they waited for their
-    /// operations with too many others.
+    /// Commands whose details were dropped because too many were waiting for their operations.
+    /// Whether they force data, or what they unmap, is unknown.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Reads on until so many more rows are known.
+    /// Reads tables until the details of another `rows` operations are known.
     pub fn advance(&mut self, rows: u64) -> Result<(), TraceError> {
         self.wanted += rows;
         while self.read < self.wanted {
@@ -186,7 +188,7 @@ impl CommandDetails {
         Ok(())
     }
 
-    /// Gives up what waits where it is too much.
+    /// Drops waiting details that exceed the limit.
     fn make_room(&mut self) {
         if self.forced.len() > self.unmatched_max {
             self.dropped += self.forced.len() as u64;
@@ -198,7 +200,7 @@ impl CommandDetails {
         }
     }
 
-    /// The rows that the reader of commands has read.
+    /// Adds the batch that was just read from the commands.
     fn take_commands(&mut self) {
         let Some(reader) = &self.commands else { return };
         let batch = reader.batch();
@@ -241,7 +243,7 @@ impl CommandDetails {
 }
 
 impl CommandExtent {
-    /// `None` where it lies beyond what an address can say.
+    /// `None` if it exceeds 64-bit byte addresses.
     fn of(lba: i64, blocks: i64, block_bytes: u64) -> Option<CommandExtent> {
         let offset_bytes = u64::try_from(lba).ok()?.checked_mul(block_bytes)?;
         let len_bytes = u64::try_from(blocks).ok()?.checked_mul(block_bytes)?;
@@ -252,7 +254,7 @@ impl CommandExtent {
         })
     }
 
-    /// In pieces that a request can say.
+    /// Splits it into pieces that fit a request's length.
     fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
         (0..self.len_bytes.div_ceil(EXTENT_BYTES_MAX)).map(move |piece| {
             let at = piece * EXTENT_BYTES_MAX;
@@ -264,13 +266,13 @@ impl CommandExtent {
     }
 }
 
-/// The byte of a CDB in hexadecimal.
+/// Byte `at` of a hexadecimal CDB.
 fn byte(cdb: &str, at: usize) -> Option<u8> {
     cdb.get(at * 2..at * 2 + 2)
         .and_then(|hex| u8::from_str_radix(hex, 16).ok())
 }
 
-/// What WRITE SAME does: its UNMAP bit is bit 3 of byte 1 (SBC-4, 5.51). `None`: the command is another.
+/// The effect of WRITE SAME: its UNMAP bit is bit 3 of byte 1 (SBC-4, 5.51). `None` for any other command.
 fn write_same(cdb: &str) -> Option<TraceOp> {
     let flags = byte(cdb, 1).filter(|_| matches!(byte(cdb, 0), Some(0x41 | 0x93)))?;
     Some(if flags & 8 != 0 {
@@ -280,7 +282,7 @@ fn write_same(cdb: &str) -> Option<TraceOp> {
     })
 }
 
-/// FUA is bit 3 of byte 1 of READ and WRITE but those of six bytes (SBC-4, 5.13).
+/// Whether FUA is set: bit 3 of byte 1 of READ and WRITE, except for the 6-byte commands (SBC-4, 5.13).
 fn forces(cdb: &str) -> bool {
     let (Some(code), Some(flags)) = (byte(cdb, 0), byte(cdb, 1)) else {
         return false;
@@ -288,7 +290,7 @@ fn forces(cdb: &str) -> bool {
     matches!(code, 0x28 | 0x2a | 0xa8 | 0xaa | 0x88 | 0x8a) && flags & 8 != 0
 }
 
-/// Operations of a batch that have a row among the commands.
+/// Number of operations in a batch that have a row among the commands.
 pub(crate) fn commands_in(batch: &Batch) -> u64 {
     batch
         .texts("operation")
@@ -296,7 +298,7 @@ pub(crate) fn commands_in(batch: &Batch) -> u64 {
         .count() as u64
 }
 
-/// What an operation asks for: its file, what is done, where, and how much; `None` of one that moves no blocks.
+/// What an operation requests: file, operation, offset and length; `None` if it moves no blocks.
 fn asked_for(batch: &Batch, row: usize, name: &str) -> Option<(i64, TraceOp, i64, i64)> {
     let [file, offset, direction, asked] =
         ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
@@ -310,13 +312,13 @@ fn asked_for(batch: &Batch, row: usize, name: &str) -> Option<(i64, TraceOp, i64
         Some(0) => TraceOp::Read,
         Some(_) => TraceOp::Write,
     };
-    // Where the request does not say how much, what was moved does. Without an address (SCSI's blocks may be of unknown
-    // size) it becomes a damaged row.
+    // If the request doesn't contain its length, use the bytes that were moved. An operation
+    // without an address (the SCSI block size may be unknown) becomes a damaged row.
     let asked = asked.unwrap_or_else(|| batch.ints("moved_bytes")[row]);
     Some((file, op, offset.unwrap_or(-1), asked))
 }
 
-/// The requests of a batch; the commands of it are known.
+/// Converts a batch to requests; the details of its commands must already be read.
 pub(crate) fn requests(
     batch: &Batch,
     devices: &mut Devices,
@@ -342,7 +344,7 @@ pub(crate) fn requests(
             let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
             let request =
                 BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
-            // It is over with the last byte of its answer.
+            // The request ends with the last byte of its reply.
             let span = int(batch, "reply_span_ns", row).unwrap_or(0);
             let response =
                 int(batch, "latency_ns", row).map(|latency| latency.saturating_add(span));
@@ -359,16 +361,16 @@ pub(crate) fn requests(
             }));
             continue;
         }
-        // Its list or the bytes of a block are not known.
+        // The extent list or the block size is unknown.
         let Some(ExtentsOf { op, extents, .. }) = extents_of else {
             each(TableRow::Damaged);
             continue;
         };
         if op == TraceOp::Write && extents.iter().all(|extent| extent.len_bytes == 0) {
-            // It goes on to the end of the medium, wherever that is, or lies beyond what an address can say.
+            // It extends to the end of the medium, which is unknown, or exceeds 64-bit byte addresses.
             each(TableRow::Damaged);
         }
-        // A request for each extent: an UNMAP may have many.
+        // One request per extent: an UNMAP may have many.
         for (offset, len) in extents.into_iter().flat_map(CommandExtent::pieces) {
             match made(|| request(op, offset, len)) {
                 TableRow::Request(request) if op == TraceOp::Write => {
@@ -387,7 +389,7 @@ mod tests {
     use super::*;
     use crate::TraceReader;
 
-    /// What waits in vain has a bound, and what is given up for it is counted.
+    /// The number of waiting details is bounded, and dropped ones are counted.
     #[test]
     fn details_that_find_no_room_are_counted() {
         let mut details = CommandDetails {
@@ -437,8 +439,8 @@ mod tests {
         check(i64::MAX, 1, &[]);
     }
 
-    /// A WRITE SAME that writes is a write of all its blocks, and counted; with its UNMAP bit it gives them back; one up to
-    /// an end that nobody knows is damaged.
+    /// A WRITE SAME that writes becomes a write of all its blocks, and is counted. With its UNMAP
+    /// bit set it becomes an unmap. If it extends to the unknown end of the medium, it is damaged.
     #[test]
     fn one_block_written_again_and_again_is_a_write() {
         let folder = tempfile::tempdir().unwrap();

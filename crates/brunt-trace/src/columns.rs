@@ -1,45 +1,45 @@
-//! Which column of a text trace means what, as a user says it: in the words of libCacheSim's `--trace-type-params`, such
-//! as `time-col=2, obj-id-col=5, obj-size-col=4`. Parsed by the command line, used by the format `csv`.
+//! Maps the columns of a text trace to their meanings, in the syntax of libCacheSim's `--trace-type-params`,
+//! such as `time-col=2, obj-id-col=5, obj-size-col=4`. Parsed by the command line, used by the format `csv`.
 //!
-//! The rule: nothing is guessed; what is missing, doubled or unknown is refused.
+//! The rule: never guess; missing, duplicate and unknown keys are refused.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Most columns of a row; those after it are not looked at.
+/// Maximum columns of a row; later ones are ignored.
 pub const COLUMNS_MAX: u8 = 64;
 
-/// Which column means what; columns count from 0 here, and from 1 where people write them.
+/// The meaning of each column. Columns count from 0 here, and from 1 in the text that users write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ColumnMap {
-    /// The time of a request, if there is one.
+    /// Column of the request's time, if any.
     pub time: Option<u8>,
-    /// Nanoseconds of one unit of time.
+    /// Nanoseconds per unit of time.
     pub time_unit_ns: u64,
-    /// The number of a block.
+    /// Column of the block number.
     pub object: u8,
-    /// Bytes; a block if there is none.
+    /// Column of the size in bytes; if none, each request is one block.
     pub size: Option<u8>,
-    /// What is asked for, in a word.
+    /// Column of the operation's name.
     pub op: Option<u8>,
-    /// The device.
+    /// Column of the device.
     pub tenant: Option<u8>,
-    /// Bytes of one unit of [`ColumnMap::object`]; `None`: a block of `--block`.
+    /// Bytes per unit of [`ColumnMap::object`]; `None` means the block size from `--block`.
     pub object_unit: Option<u32>,
-    /// Bytes of one unit of [`ColumnMap::size`].
+    /// Bytes per unit of [`ColumnMap::size`].
     pub size_unit: u32,
-    /// The words for reads and for writes, where they are not those that are known.
+    /// The words for reads and writes, if they aren't the built-in ones.
     pub op_words: [Option<OpWord>; 2],
-    /// Between columns; a blank stands for any number of blanks and tabs.
+    /// The delimiter between columns; a blank stands for any number of blanks and tabs.
     pub delimiter: u8,
-    /// Whether the first line names the columns; `None`: it does if its object is no number.
+    /// Whether the first line is a header; `None` means it is if its object isn't a number.
     pub header: Option<bool>,
 }
 
-/// A word for an operation in a table, in lower case and filled up with zeroes.
+/// The word for an operation, in lower case and padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpWord([u8; OP_WORD_BYTES]);
 
@@ -62,47 +62,47 @@ impl OpWord {
             .expect("it was parsed from ASCII")
     }
 
-    /// Whether a field is this word, in either case.
+    /// Whether a field is this word, ignoring case.
     pub fn is(&self, field: &[u8]) -> bool {
         self.as_str().as_bytes().eq_ignore_ascii_case(field)
     }
 }
 
-/// Why a text maps no columns.
+/// Why a text isn't a valid column map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
-    /// A part is no `key=value`.
+    /// A part isn't `key=value`.
     #[error("'{0}' is not written as key=value")]
     NoValue(String),
-    /// A key that does not exist.
+    /// An unknown key.
     #[error(
         "'{0}' is not known; known are time-col, obj-id-col, obj-size-col, op-col, tenant-col, delimiter, has-header, \
          obj-id-is-num, time-unit, obj-id-unit, obj-size-unit, op-read, op-write"
     )]
     UnknownKey(String),
-    /// A value that the key does not take.
+    /// An invalid value.
     #[error("{key} is '{value}'; it takes {takes}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What was written.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// The valid values.
         takes: &'static str,
     },
-    /// A key that is written twice.
+    /// A duplicate key.
     #[error("{0} is written twice")]
     Twice(&'static str),
-    /// Two meanings of one column.
+    /// A column with two meanings.
     #[error("column {0} has two meanings")]
     Shared(u8),
-    /// No column has the addresses.
+    /// No column contains the addresses.
     #[error("obj-id-col is missing: it says which column has the number of the block")]
     NoObject,
 }
 
 impl ColumnMap {
-    /// As libCacheSim's sample has them: time, operation, size, block.
+    /// The layout of libCacheSim's sample: time, operation, size, block.
     pub const SAMPLE: ColumnMap = ColumnMap {
         time: Some(1),
         time_unit_ns: 1_000_000_000,
@@ -117,13 +117,13 @@ impl ColumnMap {
         header: None,
     };
 
-    /// Reads `key=value` pairs between commas.
+    /// Parses comma-separated `key=value` pairs.
     ///
     /// # Errors
-    /// The first mistake in it.
+    /// The first mistake in the text.
     pub fn parse(text: &str) -> Result<ColumnMap, ColumnsError> {
         let mut found = Found::default();
-        // The one value that may be a comma itself.
+        // Only this value may itself be a comma.
         let text = text.replace("delimiter=,", "delimiter=comma");
         for part in text
             .split(',')
@@ -138,7 +138,7 @@ impl ColumnMap {
         found.finish()
     }
 
-    /// The most columns that a row has to have.
+    /// Minimum number of columns that a row must have.
     pub fn columns(&self) -> usize {
         let all = [
             self.time,
@@ -174,7 +174,7 @@ impl From<ColumnMap> for String {
     }
 }
 
-/// As [`ColumnMap::parse`] reads it.
+/// In the syntax that [`ColumnMap::parse`] reads.
 impl fmt::Display for ColumnMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "obj-id-col={}", self.object + 1)?;
@@ -213,7 +213,7 @@ impl fmt::Display for ColumnMap {
     }
 }
 
-/// Nanoseconds of the units of time.
+/// Nanoseconds of each unit of time.
 const TIME_UNITS: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
     ("ms", 1_000_000),
@@ -221,7 +221,7 @@ const TIME_UNITS: [(&str, u64); 4] = [
     ("ns", 1),
 ];
 
-/// What was written so far.
+/// The keys parsed so far.
 #[derive(Default)]
 struct Found {
     columns: [Option<u8>; 5],
@@ -234,7 +234,7 @@ struct Found {
     op_words: [Option<OpWord>; 2],
 }
 
-/// In the order of [`Found::columns`].
+/// In the same order as [`Found::columns`].
 const COLUMN_KEYS: [&str; 5] = [
     "time-col",
     "obj-id-col",
@@ -337,7 +337,7 @@ impl Found {
     }
 }
 
-/// The bytes of a unit.
+/// Parses the number of bytes in a unit.
 fn bytes_of(key: &'static str, value: &str) -> Result<u32, ColumnsError> {
     match value {
         "byte" | "bytes" => return Ok(1),
@@ -376,7 +376,7 @@ fn wrong(key: &'static str, value: &str, takes: &'static str) -> ColumnsError {
 mod tests {
     use super::*;
 
-    /// The parameters of libCacheSim's own examples, and what is refused.
+    /// Accepts the parameters of libCacheSim's own examples, and refuses invalid ones.
     #[test]
     fn columns_are_said_as_in_libcachesim() {
         let plain = ColumnMap {

@@ -1,8 +1,7 @@
-//! blktrace writes a file for each CPU; together they are one trace. Here they are read as one file of all events in the
-//! order of their times. Used by [`crate::reader`].
+//! Merges blktrace's files, one per CPU, into a single stream of events ordered by time. Used by [`crate::reader`].
 //!
-//! The rule: each CPU's events keep their order; of two with the same time, that of the lower CPU comes first. Files are merged
-//! event by event: what is damaged in one costs no event of another.
+//! The rule: each CPU's events keep their order, and of two events with the same time, the lower CPU's
+//! comes first. Files are merged event by event, so damage in one file loses no event of another.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,12 +13,12 @@ use brunt_core::input::InputFile;
 
 use crate::formats::blktrace::{EventAt, garbage, parse};
 
-/// Bytes of a CPU's file that are read at a time; longer than any event.
+/// Bytes of a CPU's file read at a time; longer than any event.
 const BUFFER_BYTES: usize = 256 << 10;
-/// What stands between the name of a trace and the number of a CPU.
+/// Separates a trace's name from the CPU number.
 const INFIX: &str = ".blktrace.";
 
-/// The files of all CPUs of a trace, given one of them, or what is before their infix; empty where there are none.
+/// The files of all CPUs of a trace, given one of the files or the name before the infix; empty if there are none.
 pub(crate) fn files_of(path: &Path) -> io::Result<Vec<CpuFile>> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Ok(Vec::new());
@@ -51,7 +50,7 @@ pub(crate) fn files_of(path: &Path) -> io::Result<Vec<CpuFile>> {
         }
     }
     found.sort_unstable_by(|one, other| (one.cpu, &one.path).cmp(&(other.cpu, &other.path)));
-    // The same file may be there packed and unpacked.
+    // A file may exist both compressed and uncompressed.
     found.dedup_by_key(|file| file.cpu);
     Ok(found)
 }
@@ -63,7 +62,7 @@ pub(crate) struct CpuFile {
     pub path: PathBuf,
 }
 
-/// Says which CPUs have no file though one with a higher number has one.
+/// Reports CPUs without a file if a CPU with a higher number has one.
 pub(crate) fn gaps(files: &[CpuFile]) -> Option<String> {
     const NAMED_MAX: usize = 8;
     let last = files.last()?.cpu;
@@ -83,7 +82,7 @@ pub(crate) fn gaps(files: &[CpuFile]) -> Option<String> {
     })
 }
 
-/// The number of a CPU, which may be followed by how its file is packed.
+/// The CPU number in a file name, which may have a compression suffix.
 fn cpu_of(text: &str) -> Option<u32> {
     let number = text
         .split_once('.')
@@ -102,10 +101,10 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The events of several CPUs as one file.
+/// Merges the events of several CPUs into one stream.
 pub(crate) struct MergedCpus {
     cpus: Vec<Cpu>,
-    /// Those with an event left, by its time.
+    /// The time of each CPU's next event, and the CPU.
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -113,14 +112,14 @@ struct Cpu {
     input: Box<dyn Read + Send>,
     buffer: Vec<u8>,
     used: usize,
-    /// Bytes of the next event that are to be handed over.
+    /// Bytes of the next event that are still to be handed out.
     left: usize,
     ended: bool,
     last_ns: u64,
 }
 
 impl Cpu {
-    /// Goes to the next event, and says its time; garbage has the time of what was before it.
+    /// Advances to the next event and returns its time. Garbage gets the time of the event before it.
     fn advance(&mut self) -> io::Result<Option<u64>> {
         loop {
             let rest = &self.buffer[self.used..];
@@ -137,8 +136,8 @@ impl Cpu {
                     continue;
                 }
                 EventAt::Cut | EventAt::Garbage => {
-                    // What is no event of this CPU must not swallow the next one of another: a byte stands for it that
-                    // begins none.
+                    // Garbage of this CPU must not swallow another CPU's next event, so it is
+                    // replaced by a single byte that cannot begin an event.
                     let len = garbage(rest, self.ended);
                     self.used += len - 1;
                     self.buffer[self.used] = 0;
@@ -163,7 +162,7 @@ impl Cpu {
 }
 
 impl MergedCpus {
-    /// Opens the files, in the order of their CPUs.
+    /// Opens the files, which are in CPU order.
     pub fn open(files: &[CpuFile]) -> io::Result<MergedCpus> {
         let mut inputs: Vec<Box<dyn Read + Send>> = Vec::new();
         for file in files {
@@ -197,7 +196,7 @@ impl MergedCpus {
 }
 
 impl Read for MergedCpus {
-    /// As many events as there is room for; the rest of the last one comes first the next time.
+    /// Fills the buffer with events; if the last one doesn't fit, its rest comes with the next call.
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < out.len() {
@@ -271,7 +270,7 @@ mod tests {
         assert!(damaged.is_empty() && requests.iter().map(|request| request.time_ns).eq(0..20_000));
     }
 
-    /// Wherever a CPU's file is cut, all whole events are read, its own and those of the others.
+    /// Wherever a CPU's file is truncated, all whole events are read, from this file and the others.
     #[test]
     fn a_file_that_is_cut_costs_no_event_of_another() {
         let times = |first: u64| (0..30).map(|index| first + 3 * index).collect::<Vec<_>>();

@@ -1,8 +1,8 @@
-//! A number that stands for a stream of requests, so that two traces, or a trace and what was replayed of it, can be
-//! told to be the same. Shown by `brunt trace info`.
+//! Digests of a request stream, to check whether two traces, or a trace and its replay, are the
+//! same. Shown by `brunt trace info`.
 //!
-//! The rule: what all formats can say goes into one number (order, device, operation, address, length), times into
-//! another, in microseconds since the first request.
+//! The rule: one digest covers only what every format can express (order, device, operation,
+//! address, length); a second one covers the times, in microseconds since the first request.
 
 use std::hash::Hasher;
 
@@ -11,21 +11,22 @@ use twox_hash::XxHash3_64;
 
 use crate::record::{BlockRequest, TraceOp};
 
-/// Both numbers, as 16 hexadecimal digits each.
+/// The two digests, as 16 hexadecimal digits each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamDigest {
-    /// Of the order of requests, and of each its device (numbered as they appear), operation, address and length.
+    /// Digest of the order of requests and of each request's device (numbered by first
+    /// appearance), operation, address and length.
     pub requests: String,
-    /// Of their times in whole microseconds since the first one.
+    /// Digest of the times in whole microseconds since the first request.
     pub times: String,
 }
 
-/// Takes requests in and makes the numbers: XXH3 of their fields, little-endian.
+/// Computes the digests: XXH3 of the requests' fields, little-endian.
 pub struct DigestBuilder {
     requests: XxHash3_64,
     times: XxHash3_64,
     first_ns: Option<u64>,
-    /// Fields of requests on their way into the hashes, which are faster on long inputs.
+    /// Fields buffered for the hashes, which are faster on long inputs.
     fields: Vec<u8>,
     since: Vec<u8>,
 }
@@ -43,9 +44,9 @@ impl Default for DigestBuilder {
 }
 
 impl DigestBuilder {
-    /// Takes requests in, in their order.
+    /// Adds requests, in their order.
     pub fn add(&mut self, requests: &[BlockRequest]) {
-        // Short runs, so that their fields stay in the L1 cache.
+        // Short runs, so their fields stay in the L1 cache.
         for run in requests.chunks(512) {
             self.fields.clear();
             self.since.clear();
@@ -67,7 +68,7 @@ impl DigestBuilder {
         }
     }
 
-    /// The numbers.
+    /// The digests of all requests so far.
     pub fn finish(&self) -> StreamDigest {
         let hex = |hash: &XxHash3_64| format!("{:016x}", hash.finish());
         StreamDigest {
@@ -77,7 +78,7 @@ impl DigestBuilder {
     }
 }
 
-/// Stays the same, whatever becomes of the type.
+/// Fixed codes, independent of changes to the type.
 fn code(op: TraceOp) -> u32 {
     match op {
         TraceOp::Read => 0,

@@ -1,20 +1,20 @@
-//! Why a trace cannot be read or written. Shown by `brunt trace` and whoever opens traces.
+//! Errors of reading and writing traces. Shown by `brunt trace` and other callers that open traces.
 //!
-//! The rule: each says which file, and the kind says what can be done.
+//! The rule: each error names the file, and its kind says what can be done.
 
 use std::fmt;
 use std::io;
 
 use brunt_lake::LakeError;
 
-/// The format that most of the beginning of a file fits.
+/// The format that fits most of a file's beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closest {
     /// Its name.
     pub format: &'static str,
-    /// Rows that fit.
+    /// Rows that match the format.
     pub rows: u64,
-    /// The first row that does not, from 1.
+    /// The first row that doesn't match, from 1.
     pub row: u64,
 }
 
@@ -31,20 +31,20 @@ impl fmt::Display for Closest {
 /// Why a trace cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The operating system, or who unpacks, said no.
+    /// An error from the operating system or from decompression.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// What it said.
+        /// The underlying error.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// A trace cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
         /// The file.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A folder of tables cannot be read or written.
@@ -55,10 +55,10 @@ pub enum TraceError {
     UnknownFormat {
         /// The file.
         path: String,
-        /// The format that most of it fits, if any does.
+        /// The format that fits most of it, if any.
         closest: Option<Closest>,
     },
-    /// A format fits, but what comes out is unlikely to be what was meant.
+    /// A format fits, but the result is implausible.
     #[error(
         "{path} fits {format}, but {backwards_percent} % of its rows would go back in time: it is probably something else"
     )]
@@ -67,15 +67,15 @@ pub enum TraceError {
         path: String,
         /// The format's name.
         format: &'static str,
-        /// Rows with a time before that of the row before, in percent.
+        /// Percentage of rows with an earlier time than the row before.
         backwards_percent: u32,
     },
-    /// No file of an archive fits.
+    /// No file of an archive is a trace.
     #[error("no file in the {archive} archive {path} is a supported block trace: {files}")]
     NoTraceInArchive {
         /// The archive.
         path: String,
-        /// Its kind.
+        /// The archive's format.
         archive: &'static str,
         /// The files in it.
         files: String,
@@ -88,7 +88,7 @@ pub enum TraceError {
         /// Their names.
         candidates: Vec<&'static str>,
     },
-    /// The format does not say what its requests ask for, and nobody else did.
+    /// The format doesn't record operations, and the caller didn't specify one.
     #[error("{path}: {format} does not say which requests read and which write")]
     NoOperation {
         /// The file.
@@ -96,7 +96,7 @@ pub enum TraceError {
         /// Its format.
         format: &'static str,
     },
-    /// The format is any table, and nobody said what its columns mean.
+    /// The format is a generic table, and the caller didn't specify what its columns mean.
     #[error("{path}: {format} does not say what its columns mean")]
     NoColumns {
         /// The file.
@@ -104,20 +104,20 @@ pub enum TraceError {
         /// Its format.
         format: &'static str,
     },
-    /// A packed file is cut or damaged, and nothing was to be skipped.
+    /// A compressed file is truncated or damaged, and damage must not be skipped.
     #[error("{path} cannot be unpacked to its end")]
     Cut {
         /// The file.
         path: String,
     },
-    /// A row cannot be read, and none was to be skipped.
+    /// A row cannot be read, and damaged rows must not be skipped.
     #[error("{path}: row {row} cannot be read as {format}")]
     Damaged {
         /// The file.
         path: String,
-        /// From 1.
+        /// The row's number, from 1.
         row: u64,
-        /// As which format.
+        /// The format it was read as.
         format: &'static str,
     },
 }

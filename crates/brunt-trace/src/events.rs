@@ -1,9 +1,9 @@
-//! What the events of Linux's block layer are as requests: which step counts, what it asks for, when it was answered.
-//! Used by the formats of blktrace and blkparse.
+//! Converts events of Linux's block layer to requests: which step counts as the request, its
+//! operation, and when it completed. Used by the formats blktrace, blkparse and ftrace.
 //!
-//! The rule: requests come in the order of their events; a request waits for its answer only while few wait with it.
+//! The rule: requests come in the order of their events, and a bounded number of them wait for their completions.
 //!
-//! What is done once an event is inlined by force: an event stays in registers from its bytes to its request.
+//! Everything done per event is force-inlined, so an event stays in registers from its bytes to its request.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use crate::format::{EventCounts, TracedEvent};
 use crate::record::{BlockRequest, TraceOp};
 
-/// Requests that wait for their answers; beyond it the first goes on without one.
+/// Maximum requests waiting for completions; above it, the oldest goes on without one.
 const WAITING_MAX: usize = 1 << 14;
 
 /// The steps that matter here.
@@ -26,7 +26,7 @@ pub enum Step {
     Other,
 }
 
-/// What a step is about.
+/// One event of the block layer.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockEvent {
     pub step: Step,
@@ -42,10 +42,10 @@ pub struct BlockEvent {
 pub struct EventKind {
     pub write: bool,
     pub discard: bool,
-    /// The cache is made stable before.
+    /// The cache is flushed before this request.
     pub flush: bool,
     pub fua: bool,
-    /// A command of the driver's own, not of blocks.
+    /// A driver-specific command that doesn't address blocks.
     pub passthrough: bool,
 }
 
@@ -69,20 +69,20 @@ pub struct EventRequests {
     event: TracedEvent,
     /// Requests in the order of their events.
     made: Vec<BlockRequest>,
-    /// For each of these the sector under which it waits for its answer, while it does.
+    /// For each request in `made`, the sector of the completion that it waits for, if any.
     waits: Vec<Option<u64>>,
-    /// The number of the first of these since the beginning.
+    /// Index of `made[0]`, counted from the start of the trace.
     first: u64,
-    /// How many of these were taken, and how many from the first one on wait for nothing more.
+    /// How many requests at the start of `made` were taken, and how many no longer wait.
     taken: usize,
     free: usize,
-    /// By device and sector: the number of the one that waits. Seeded, so that no file can be made whose sectors meet.
+    /// The index of the waiting request by device and sector. Seeded, so no crafted file can make sectors collide.
     open: HashMap<(u32, u64), u64, RandomState>,
     counts: EventCounts,
 }
 
 impl EventRequests {
-    /// Of which step requests are made.
+    /// Makes requests from the given step.
     pub fn new(event: TracedEvent) -> EventRequests {
         EventRequests {
             event,
@@ -96,17 +96,17 @@ impl EventRequests {
         }
     }
 
-    /// Events that became no requests.
+    /// Counts of events that didn't become requests.
     pub fn counts(&self) -> EventCounts {
         self.counts
     }
 
-    /// An event that is known to be none of these.
+    /// Counts an event that is known to be irrelevant.
     pub fn other(&mut self) {
         self.counts.others += 1;
     }
 
-    /// The next event.
+    /// Processes the next event.
     #[inline(always)]
     pub fn event(&mut self, event: &BlockEvent) {
         match (event.step, self.event) {
@@ -125,14 +125,15 @@ impl EventRequests {
         self.release(WAITING_MAX);
     }
 
-    /// Hands over the requests that wait for nothing more: all of them where the events are at their end.
+    /// Moves out the requests that no longer wait, or all requests if the events are at their end.
     pub fn take(&mut self, end: bool, requests: &mut Vec<BlockRequest>) {
         if end {
             self.release(0);
         }
         requests.extend_from_slice(&self.made[self.taken..self.free]);
         self.taken = self.free;
-        // The others move to the front once they are no more than these: each request moves once at the most.
+        // The rest moves to the front once it is no longer than the removed part, so the
+        // amortized cost per request is constant.
         if self.made.len() <= self.free * 2 {
             self.made.drain(..self.free);
             self.waits.drain(..self.free);
@@ -141,7 +142,7 @@ impl EventRequests {
         }
     }
 
-    /// A write that makes the cache stable before is a flush and a write.
+    /// A write with a preceding flush becomes a flush and a write.
     #[inline(always)]
     fn make(&mut self, event: &BlockEvent) {
         let op = event.kind.op(event.bytes);
@@ -154,7 +155,7 @@ impl EventRequests {
                 0,
             ));
         }
-        // Some steps of a flush say -1 for the sector they do not have.
+        // A flush has no sector; some steps report -1.
         let offset_bytes = if op == TraceOp::Flush {
             0
         } else {
@@ -176,14 +177,14 @@ impl EventRequests {
     #[inline(always)]
     fn dispatch(&mut self, event: &BlockEvent) {
         self.make(event);
-        // Only the last of them has an answer of its own.
+        // Only the last of them gets its own completion.
         let place = self.made.len() - 1;
         self.waits[place] = Some(event.sector);
         if let Some(before) = self
             .open
             .insert((event.device, event.sector), self.first + place as u64)
         {
-            // Sent again: the first one had no answer.
+            // Dispatched again: the first one never completed.
             self.settle(before, None);
         }
     }
@@ -195,7 +196,7 @@ impl EventRequests {
         }
     }
 
-    /// Requests that are open are among those that were made.
+    /// Open requests are always still in `made`.
     #[inline(always)]
     fn settle(&mut self, number: u64, answered_ns: Option<u64>) {
         let place = (number - self.first) as usize;
@@ -204,7 +205,7 @@ impl EventRequests {
         self.waits[place] = None;
     }
 
-    /// Requests that wait for nothing more, and those that have waited while more than `keep` came, are free to go.
+    /// Releases requests that no longer wait, and waiting ones that more than `keep` requests follow.
     #[inline(always)]
     fn release(&mut self, keep: usize) {
         while let Some(waits) = self.waits.get(self.free) {
@@ -212,7 +213,7 @@ impl EventRequests {
                 if self.waits.len() - self.free <= keep {
                     break;
                 }
-                // Its answer, should it come, finds nobody.
+                // A completion that arrives later is ignored.
                 self.open.remove(&(self.made[self.free].device, sector));
             }
             self.free += 1;
@@ -246,7 +247,7 @@ mod tests {
         (requests, made.counts())
     }
 
-    /// Two queued writes that are merged and sent as one, a read, and a write with flush and FUA.
+    /// Two queued writes that are merged and dispatched as one, a read, and a write with flush and FUA.
     #[test]
     fn steps_are_chosen_and_answers_found() {
         let write = EventKind {
@@ -310,7 +311,7 @@ mod tests {
         );
     }
 
-    /// Held against the next event of the same place, looked for from the beginning of each request.
+    /// Compared with a linear search for the next event at the same place, started at each request.
     #[test]
     fn each_request_has_the_first_answer_before_it_is_sent_again() {
         let mut random = brunt_core::random::Random::new(3);
@@ -386,7 +387,7 @@ mod tests {
         );
     }
 
-    /// Whose offset in bytes is no number, so that many of them have the same.
+    /// Their byte offsets overflow, so many of them have the same offset.
     #[test]
     fn requests_for_sectors_that_no_device_has_wait_no_longer_than_others() {
         let mut made = EventRequests::new(TracedEvent::Dispatched);

@@ -1,21 +1,21 @@
-//! Fields of a line of text: cut at a separator, trimmed, and read as numbers. Used by all text formats.
+//! Splits a line of text into fields, trims them and parses numbers. Used by all text formats.
 //!
-//! The rule: digits only and exact; what does not fit is `None`, never another number.
+//! The rule: parse digits only, and exactly; a value that doesn't fit is `None`, never another number.
 //!
-//! Fields are short, so bytes are looked at eight at a time in a register, without a call for each field.
+//! Fields are short, so bytes are examined eight at a time in a register, without a function call per field.
 
 use std::num::NonZeroU64;
 
 use crate::record::ContentHash;
 
-/// The fields of a line; blanks around each are not theirs.
+/// Iterates over the fields of a line, trimmed of blanks.
 pub struct DelimitedFields<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
 }
 
 impl<'a> DelimitedFields<'a> {
-    /// Of a line without its end.
+    /// Splits a line, given without its line end.
     pub fn new(line: &'a [u8], separator: u8) -> DelimitedFields<'a> {
         DelimitedFields {
             rest: Some(line),
@@ -43,8 +43,8 @@ impl<'a> Iterator for DelimitedFields<'a> {
     }
 }
 
-/// Hands over the fields of a line with their blanks, one after the other, as long as more are wanted. Looks at each word of
-/// the line once, which for lines of many short fields is quicker than to look for each separator anew.
+/// Passes the fields of a line, untrimmed, to `wants_more` until it returns false. Examines each 8-byte
+/// word of the line once, which for many short fields is faster than searching for each separator.
 #[inline]
 pub fn each_field<'a>(line: &'a [u8], separator: u8, mut wants_more: impl FnMut(&'a [u8]) -> bool) {
     let (words, rest) = line.as_chunks::<8>();
@@ -72,17 +72,17 @@ pub fn each_field<'a>(line: &'a [u8], separator: u8, mut wants_more: impl FnMut(
     wants_more(&line[start..]);
 }
 
-/// The lowest bit of each byte of a word, and the highest.
+/// The lowest and the highest bit of each byte of a word.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = LOW_BITS << 7;
 
-/// Where a byte is in a short text.
+/// The position of a byte in a short text.
 #[inline]
 pub fn find(byte: u8, text: &[u8]) -> Option<usize> {
     let (words, rest) = text.as_chunks::<8>();
     for (number, word) in words.iter().enumerate() {
         let apart = u64::from_le_bytes(*word) ^ (LOW_BITS * u64::from(byte));
-        // The lowest byte that is zero has its high bit set; only above it may others have, too.
+        // The lowest zero byte has its high bit set; only higher bytes may have false positives.
         let zero = apart.wrapping_sub(LOW_BITS) & !apart & HIGH_BITS;
         if zero != 0 {
             return Some(number * 8 + zero.trailing_zeros() as usize / 8);
@@ -93,7 +93,7 @@ pub fn find(byte: u8, text: &[u8]) -> Option<usize> {
         .map(|at| words.len() * 8 + at)
 }
 
-/// A text without the blanks around it: mostly there are none.
+/// A text without surrounding blanks; usually there are none.
 #[inline]
 pub fn trimmed(text: &[u8]) -> &[u8] {
     match (text.first(), text.last()) {
@@ -102,10 +102,10 @@ pub fn trimmed(text: &[u8]) -> &[u8] {
     }
 }
 
-/// The most digits of which every number fits into 64 bits.
+/// Any number with this many digits fits in 64 bits.
 const DIGITS_SAFE: usize = 19;
 
-/// A whole number.
+/// Parses a whole number.
 #[inline]
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > DIGITS_SAFE {
@@ -128,7 +128,7 @@ fn digit(byte: u8) -> Option<u64> {
     (digit <= 9).then_some(u64::from(digit))
 }
 
-/// A number that may not fit.
+/// Parses a number that may overflow.
 #[cold]
 fn long_number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > DIGITS_SAFE + 1 {
@@ -139,13 +139,12 @@ fn long_number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The number that eight digits are, the first of them in the lowest byte: neighbours are added up, then pairs of them,
-/// then fours.
+/// Parses eight digits, the first of them in the lowest byte: combines neighbouring digits, then pairs, then fours.
 #[inline]
 fn eight_digits(word: u64) -> Option<u64> {
     const UPPER: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     const ZEROES: u64 = LOW_BITS * b'0' as u64;
-    // '0' to '9' are 0x30 to 0x39: the upper half of each is 3, and still is with 6 more.
+    // '0' to '9' are 0x30 to 0x39: the upper half of each byte is 3, and remains 3 after adding 6.
     let all = word & UPPER == ZEROES && word.wrapping_add(LOW_BITS * 6) & UPPER == ZEROES;
     if !all {
         return None;
@@ -156,7 +155,7 @@ fn eight_digits(word: u64) -> Option<u64> {
     Some(fours.wrapping_mul(10_000 * (1 << 32) + 1) >> 32)
 }
 
-/// Seconds with a fraction, in nanoseconds; what is finer is cut.
+/// Parses seconds with a fraction into nanoseconds, truncating finer digits.
 #[inline]
 pub fn seconds(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -175,7 +174,7 @@ pub fn seconds(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
-/// Nanoseconds of one in the last of so many digits behind the point.
+/// Nanoseconds per unit of the last digit, by the number of decimals.
 const NANOS_OF_DIGIT: [u64; 10] = [
     1_000_000_000,
     100_000_000,
@@ -189,10 +188,10 @@ const NANOS_OF_DIGIT: [u64; 10] = [
     1,
 ];
 
-/// What a byte is worth that is no digit: whatever is put to it by or, it stays that.
+/// Marks bytes that aren't hexadecimal digits; ORing it with any value leaves it unchanged.
 const NO_HEX_DIGIT: u8 = 0xff;
 
-/// What each byte is worth as a hexadecimal digit.
+/// The value of each byte as a hexadecimal digit.
 const HEX_DIGITS: [u8; 256] = {
     let (mut digits, mut byte) = ([NO_HEX_DIGIT; 256], 0);
     while byte < 256 {
@@ -207,7 +206,7 @@ const HEX_DIGITS: [u8; 256] = {
     digits
 };
 
-/// A byte as one or two hexadecimal digits.
+/// Parses a byte of one or two hexadecimal digits.
 pub fn hex_byte(text: &[u8]) -> Option<u8> {
     if !(1..=2).contains(&text.len()) {
         return None;
@@ -217,7 +216,7 @@ pub fn hex_byte(text: &[u8]) -> Option<u8> {
     })
 }
 
-/// What stands for contents with this hash, of 32 hexadecimal digits: the first half of them.
+/// The content identifier for a hash of 32 hexadecimal digits: the first half of it.
 pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
     let text: &[u8; 32] = text.try_into().ok()?;
     let (mut half, mut all) = (0u64, 0u8);
@@ -231,7 +230,7 @@ pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
     if all == NO_HEX_DIGIT {
         return None;
     }
-    // Zero is as rare as any other; it stands for another number.
+    // Zero is as rare as any other value; map it to another one.
     Some(ContentHash(
         NonZeroU64::new(half).unwrap_or(NonZeroU64::MAX),
     ))
@@ -283,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Eight bytes at a time, the numbers are those of the standard library, and so is what is none.
+    /// Parsing eight bytes at a time gives the same numbers and errors as the standard library.
     #[test]
     fn numbers_are_those_of_the_standard_library() {
         let mut random = brunt_core::random::Random::new(1);
@@ -302,7 +301,7 @@ mod tests {
             let plain = std::str::from_utf8(&text)
                 .ok()
                 .and_then(|text| text.parse::<u64>().ok());
-            // A number of more digits begins with zeroes, and nobody writes that.
+            // A number with more digits starts with zeros, which no trace contains.
             let plain = plain.filter(|_| len <= DIGITS_SAFE + 1);
             assert_eq!(number(&text), plain, "{}", text.escape_ascii());
             whole += u32::from(plain.is_some());

@@ -1,7 +1,8 @@
-//! A model of a trace: an experiment that stands for it, and the profile that an array vendor's sizing tool asks for
-//! (Chronicle, 5.1.2), because people may share models where they may not share traces. Called by `brunt trace fit`.
+//! Fits a model to a trace: an experiment that approximates it, and the profile that an array
+//! vendor's sizing tool needs (Chronicle, 5.1.2). People may share models where they may not share
+//! traces. Called by `brunt trace fit`.
 //!
-//! The rule: each part of the model comes with its distance from the trace, found in the same reading.
+//! The rule: each part of the model comes with its distance from the trace, computed in the same pass.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,63 +15,63 @@ use crate::info::TraceInfo;
 use crate::locality::{BLOCK_BYTES, ReuseSampler, mixed};
 use crate::record::{BlockRequest, TraceOp};
 
-/// Sizes of a model at the most.
+/// Maximum sizes in a model.
 const SIZES_MAX: usize = 16;
-/// Zones of a model at the most.
+/// Zones of a model.
 const ZONES: usize = 64;
-/// Finer pieces of the address range, that the model is held against.
+/// Finer parts of the address range, used to compare the model with the trace.
 const PIECES: usize = 4096;
-/// Classes of times between requests: sixteen for each power of two of nanoseconds.
+/// Classes of interarrival times: sixteen per power of two of nanoseconds.
 const GAP_CLASSES: usize = 64 * 16;
-/// Requests that are made by the model to see how it uses blocks again, at the most.
+/// Maximum requests simulated from the model to measure its reuse of blocks.
 const SIMULATED_MAX: u64 = 200_000;
 
-/// What stands for a trace.
+/// A model of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceModel {
     /// Share of reads.
     pub read: f64,
     /// Share of unmaps.
     pub trim: f64,
-    /// Sizes in bytes with their shares.
+    /// Sizes in bytes, with the share of each.
     pub sizes: Vec<(u64, f64)>,
-    /// Chance that a request goes on where the one before ended.
+    /// Probability that a request starts where the previous one ended.
     pub sequential: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Requests of a burst and the seconds between bursts, where arrivals are burstier than Poisson's.
+    /// Requests per burst and the seconds between bursts, if arrivals are burstier than Poisson.
     pub burst: Option<(u64, f64)>,
-    /// The address range in bytes, and the shares of requests of equal parts of it.
+    /// Size of the address range in bytes; `zones` has the share of requests in each of its equal parts.
     pub region_bytes: u64,
     /// See `region_bytes`.
     pub zones: Vec<f64>,
-    /// How far each part is from the trace.
+    /// How far each part of the model is from the trace.
     pub distances: Vec<ModelDistance>,
-    /// For a sizing tool.
+    /// Input for a sizing tool.
     pub sizer: SizerProfile,
 }
 
-/// How far a part of a model is from its trace: 0 is the same.
+/// The distance of a part of the model from the trace: 0 means identical.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelDistance {
-    /// Which part.
+    /// The part of the model.
     pub part: &'static str,
-    /// How far, 0 to 1.
+    /// The distance, 0 to 1.
     pub distance: f64,
-    /// What the number is.
+    /// What the number measures.
     pub measure: &'static str,
 }
 
-/// What a sizing tool asks for.
+/// The values that a sizing tool needs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SizerProfile {
-    /// Requests a second on average.
+    /// Mean requests per second.
     pub mean_per_s: f64,
-    /// Most requests of a second.
+    /// Highest number of requests in one second.
     pub peak_per_s: u64,
-    /// Different bytes that random reads touch, in blocks of 4 KiB (± 0.8 %).
+    /// Distinct bytes touched by random reads, in 4 KiB blocks (± 0.8 %).
     pub random_read_working_set_bytes: u64,
-    /// Shares of all reads and writes.
+    /// Share of all reads and writes.
     pub random_read: f64,
     /// See `random_read`.
     pub random_write: f64,
@@ -84,18 +85,18 @@ pub struct SizerProfile {
     pub write_bytes: f64,
 }
 
-/// Takes in what a model needs beyond what [`TraceInfo`] says.
+/// Collects what a model needs in addition to [`TraceInfo`].
 pub struct ModelFitter {
     sizes: BTreeMap<u32, u64>,
     other_sizes: u64,
     gaps: Vec<u64>,
     last_ns: Option<u64>,
-    /// Requests by pieces of the address range, which become wider as addresses grow.
+    /// Requests per part of the address range; the parts double in size as addresses grow.
     pieces: Vec<u64>,
     piece_bytes: u64,
-    /// By device: where the last request ended.
+    /// Where the last request ended, by device.
     ends: Vec<Option<u64>>,
-    /// Random and sequential reads, then writes.
+    /// Random and sequential counts, for reads, then for writes.
     kinds: [[u64; 2]; 2],
     random_reads: HyperLogLog,
 }
@@ -121,7 +122,7 @@ fn gap_class(gap_ns: f64) -> usize {
 }
 
 impl ModelFitter {
-    /// Takes requests in, in the order of the trace.
+    /// Adds requests, in trace order.
     pub fn add(&mut self, requests: &[BlockRequest]) {
         for request in requests {
             if let Some(last) = self.last_ns.replace(request.time_ns) {
@@ -160,7 +161,7 @@ impl ModelFitter {
         let sequential = self.ends[device].replace(end) == Some(request.offset_bytes);
         self.kinds[usize::from(write)][usize::from(sequential)] += 1;
         if !write && !sequential && request.len_bytes > 0 {
-            // The first blocks of long requests stand for them: random reads are short.
+            // Only the first blocks of long requests are counted: random reads are short.
             for block in request.offset_bytes / BLOCK_BYTES
                 ..=((end - 1) / BLOCK_BYTES).min(request.offset_bytes / BLOCK_BYTES + 1023)
             {
@@ -170,7 +171,7 @@ impl ModelFitter {
         }
     }
 
-    /// The model of a trace that was read to its end; none without reads and writes, or without time.
+    /// The model, once the whole trace has been added; `None` without reads or writes, or if the trace spans no time.
     pub fn finish(&self, info: &TraceInfo) -> Option<TraceModel> {
         let moved: u64 = self.kinds.iter().flatten().sum();
         let rate = info.rate.mean_per_s?;
@@ -245,7 +246,7 @@ impl ModelFitter {
     }
 
     fn model_sizes(&self, moved: u64) -> (Vec<(u64, f64)>, f64) {
-        // A request of no bytes, or of part of a sector, is none that can be made.
+        // Requests without bytes, or with partial sectors, cannot be generated.
         let possible = self
             .sizes
             .iter()
@@ -266,7 +267,7 @@ impl ModelFitter {
         )
     }
 
-    /// The share of requests of each of equal parts of the region.
+    /// The share of requests in each of [`ZONES`] equal parts of the region.
     fn zones(&self, region_bytes: u64, moved: u64) -> Vec<f64> {
         let mut zones = vec![0.0; ZONES];
         for (index, count) in self.pieces.iter().enumerate() {
@@ -308,7 +309,7 @@ impl ModelFitter {
         let (mut trace, mut most) = (0.0, 0.0f64);
         for (class, count) in self.gaps.iter().enumerate() {
             trace += *count as f64 / all;
-            // Where a class ends, in seconds.
+            // The end of the class, in seconds.
             let end_s = 2f64.powf((class + 1) as f64 / 16.0) / 1e9;
             most = most.max((trace - model(end_s)).abs());
         }
@@ -340,10 +341,10 @@ impl ModelFitter {
     }
 }
 
-/// Within a burst, requests come so much faster than on average.
+/// How much faster requests arrive within a burst than on average.
 const BURST_RATE: f64 = 10.0;
 
-/// Bursts of as many requests as tell a second's variance from its mean, with pauses that keep the mean rate.
+/// Bursts as large as the dispersion (variance over mean) of one-second windows, with pauses that keep the mean rate.
 fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
     let window = info
         .rate
@@ -355,7 +356,7 @@ fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
     (requests >= 2.0 && interval_s >= 1e-6).then_some((requests as u64, interval_s))
 }
 
-/// The largest difference between what caches would answer of the trace and of requests that the model makes.
+/// The largest difference in cache hit ratio between the trace and requests generated from the model.
 fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
     let Some(trace) = &info.reuse else { return 0.0 };
     let (mut random, mut sampler) = (Random::new(1), ReuseSampler::default());
@@ -400,7 +401,7 @@ fn pick<T>(items: &[T], share: impl Fn(&T) -> f64, mut left: f64) -> Option<&T> 
 }
 
 impl TraceModel {
-    /// The experiment, as `brunt run` reads it.
+    /// The experiment file, for `brunt run`.
     pub fn experiment(&self, name: &str) -> String {
         let name: String = name
             .chars()
@@ -422,7 +423,7 @@ impl TraceModel {
             .iter()
             .map(|(bytes, share)| format!("    {{ size = \"{bytes}B\", weight = {share:.6} }},\n"));
         let blocks: String = blocks.collect();
-        // Shares are rounded so that they make 1 together.
+        // Rounded shares must add up to 1.
         let mut left = 1_000_000i64;
         let mut zones: Vec<(usize, i64)> = self
             .zones
@@ -475,7 +476,7 @@ mod tests {
     use super::*;
     use crate::{Summarizer, TraceReader, format_named};
 
-    /// Reads with sizes and addresses of the model's own kind.
+    /// Fits a model to a trace in text.
     fn fitted(text: String) -> (TraceModel, TraceInfo) {
         let input = Box::new(std::io::Cursor::new(text.into_bytes()));
         let mut reader =
@@ -524,7 +525,7 @@ mod tests {
     fn bursts_and_commands_are_seen() {
         let mut text = String::new();
         for index in 0..2000u64 {
-            // Fifty at once, every two and a half seconds.
+            // Bursts of fifty, every two and a half seconds.
             text += &format!(
                 "0,{},4096,R,{}.{:09}\n",
                 index * 977 % 4096 * 8,

@@ -1,6 +1,6 @@
-//! A trace format: its description and its decoder. Each file in `formats/` has one or more.
+//! A trace format: its description and its decoder. Each file in `formats/` defines one or more.
 //!
-//! The rule: no format is named here; their table is in [`crate::table`].
+//! The rule: this module names no format; the table of formats is in [`crate::table`].
 
 use std::fmt;
 
@@ -12,37 +12,37 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// One format.
 pub struct Format {
-    /// What the user types.
+    /// The name that users type.
     pub name: &'static str,
-    /// Where it comes from, in a line.
+    /// Its origin, in one line.
     pub help: &'static str,
-    /// What its fields leave open and how that was decided; empty where nothing is.
+    /// What the format leaves ambiguous and how it is interpreted; empty if nothing is.
     pub note: &'static str,
-    /// It was held against a file of its publisher's, not only against published lines.
+    /// Verified against a file from its publisher, not only against published lines.
     pub checked: bool,
-    /// Its rows do not say what a request asks for: [`FormatOptions::op`] has to.
+    /// Rows don't contain the operation, so [`FormatOptions::op`] is required.
     pub needs_op: bool,
-    /// It is any table: [`FormatOptions::columns`] has to say what its columns mean. It is never found out.
+    /// A generic table, which needs [`FormatOptions::columns`]. It is never auto-detected.
     pub needs_columns: bool,
-    /// Options of [`crate::TraceReading`] that have an effect on it; others are refused.
+    /// Options of [`crate::TraceReading`] that apply to it; others are refused.
     pub takes: &'static [ReadingKey],
-    /// The beginning of a file of it.
+    /// The beginning of a file in this format.
     pub example: &'static [u8],
-    /// A decoder at the beginning of a file.
+    /// Creates a decoder for the start of a file.
     pub decoder: fn(&FormatOptions) -> Box<dyn Decode + Send>,
 }
 
-/// What a format leaves open and nobody has stated.
+/// Information that a format needs and that the caller didn't provide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstated {
-    /// What requests ask for: [`FormatOptions::op`], or a column of it.
+    /// The operation: [`FormatOptions::op`], or a column that contains it.
     Operation,
-    /// What the columns mean: [`FormatOptions::columns`].
+    /// The meaning of the columns: [`FormatOptions::columns`].
     Columns,
 }
 
 impl Format {
-    /// What these options would have to state.
+    /// The required information that these options lack.
     pub fn unstated(&self, options: &FormatOptions) -> Option<Unstated> {
         if self.needs_columns && options.columns.is_none() {
             return Some(Unstated::Columns);
@@ -53,18 +53,18 @@ impl Format {
     }
 }
 
-/// What some formats leave open, as the user says it is.
+/// Values that some formats don't record, as stated by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Bytes of a block where addresses are blocks of a size that is not in the file: SPC, libCacheSim.
+    /// Block size in bytes, if addresses are in blocks and the file doesn't record their size: SPC, csv, libCacheSim.
     pub block_bytes: u32,
-    /// Jiffies a second of the kernel that wrote the trace: DTB.
+    /// Jiffies per second of the kernel that wrote the trace: DTB.
     pub jiffies_per_s: u32,
-    /// Which step of a request's way counts as the request: blktrace.
+    /// The step that counts as the request: blktrace, blkparse, ftrace.
     pub event: TracedEvent,
-    /// What requests ask for where the format has no operation: libCacheSim's oracleGeneral.
+    /// The operation of all requests, if the format records none: csv, libCacheSim's lcs and oracleGeneral.
     pub op: Option<TraceOp>,
-    /// What the columns of a table mean: csv.
+    /// The meaning of a table's columns: csv.
     pub columns: Option<ColumnMap>,
 }
 
@@ -80,7 +80,7 @@ impl Default for FormatOptions {
     }
 }
 
-/// An option that only some formats take.
+/// An option that only some formats accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadingKey {
     /// [`crate::TraceReading::op`].
@@ -96,7 +96,7 @@ pub enum ReadingKey {
 }
 
 impl ReadingKey {
-    /// As written in a file, and after `--`.
+    /// Its name in a file, and after `--`.
     pub fn name(self) -> &'static str {
         match self {
             ReadingKey::Op => "op",
@@ -132,23 +132,23 @@ pub enum TracedEvent {
 /// A row that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// Which row of the file, from 1: lines, or records.
+    /// The row's number in the file, from 1: a line or a record.
     pub row: u64,
 }
 
-/// What the rows of a trace of events were, besides requests.
+/// Counts of a trace's events that aren't requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventCounts {
-    /// Requests that were merged into others before they were sent (M, F).
+    /// Requests merged into others before dispatch (M, F).
     pub merges: u64,
     /// Requests that were split (X).
     pub splits: u64,
-    /// Other events: steps that were not asked for, messages, process names.
+    /// Other events: steps that aren't selected, messages, process names.
     pub others: u64,
 }
 
 impl EventCounts {
-    /// Adds those of another part.
+    /// Adds the counts of another part.
     pub fn add(&mut self, other: EventCounts) {
         self.merges += other.merges;
         self.splits += other.splits;
@@ -156,10 +156,11 @@ impl EventCounts {
     }
 }
 
-/// Reads a file, a piece after another.
+/// Decodes a file, piece by piece.
 pub trait Decode {
-    /// Reads the whole rows of `bytes`, and says how many bytes that were. `last`: the file ends here, and what is left
-    /// is a row or damaged. Requests go to `requests`, rows that cannot be read to `damaged`.
+    /// Decodes the complete rows of `bytes` and returns the number of bytes consumed. `last` means
+    /// that the file ends here, so the remaining bytes are a row or damaged. Appends requests to
+    /// `requests` and unreadable rows to `damaged`.
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -169,12 +170,12 @@ pub trait Decode {
         damaged: &mut Vec<DamagedRow>,
     ) -> usize;
 
-    /// What other events there were so far; none for formats that have only requests.
+    /// Counts of other events so far; `None` for formats that contain only requests.
     fn events(&self) -> Option<EventCounts> {
         None
     }
 
-    /// Its rows are in the order in which requests were answered.
+    /// Whether rows are in completion order.
     fn by_completion(&self) -> bool {
         false
     }

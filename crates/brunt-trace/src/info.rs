@@ -1,5 +1,5 @@
-//! Summary statistics of a trace: number of requests by kind and size, rates, and footprint on the devices.
-//! Fed by the reader of a trace, shown by `brunt trace info`.
+//! Summarizes a trace: number of requests by operation and size, rates, and footprint on the
+//! devices. Fed by the trace reader, shown by `brunt trace info`.
 //!
 //! The rule: memory does not grow with the trace; estimates state their precision.
 
@@ -19,111 +19,111 @@ use crate::reader::{RowLedger, TraceReader};
 use crate::record::{BlockRequest, TraceOp};
 use crate::spread::{SizeClass, SizeClasses, Stretch, Stretches};
 
-/// Most different sizes that are counted each for itself.
+/// Maximum number of different sizes that are counted individually.
 const SIZES_MAX: usize = 4096;
-/// Requests longer than this count as long as this for the footprint, so that a damaged length cannot take hours.
+/// The footprint counts at most this much of a request, so that a damaged length cannot take hours.
 const FOOTPRINT_BYTES_MAX: u64 = 256 << 20;
-/// Most devices that are named.
+/// Maximum number of devices that are named.
 const DEVICE_NAMES: usize = 16;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is in a trace.
+/// The summary of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceInfo {
     /// Its format.
     pub format: &'static str,
-    /// What the format leaves open, and how it was decided.
+    /// What the format leaves ambiguous, and how it was interpreted.
     pub format_note: &'static str,
-    /// Requests, rows that could not be read, times that run backwards.
+    /// Requests, unreadable rows, times that run backwards.
     #[serde(flatten)]
     pub ledger: RowLedger,
-    /// Requests are in the order of their times, not of the file.
+    /// Requests are in time order instead of file order.
     pub sorted: bool,
-    /// What stands for the stream of requests.
+    /// The digests of the request stream.
     pub digest: StreamDigest,
     /// From the earliest request to the latest, in seconds.
     pub span_s: f64,
     /// Devices.
     pub devices: u64,
-    /// Names of the first of them, as they appear.
+    /// Names of the first of them, in order of appearance.
     pub device_names: Vec<String>,
     /// Requests and bytes by operation.
     pub ops: BTreeMap<TraceOp, Counted>,
-    /// The sizes of reads and writes, the most frequent first, ten at most.
+    /// The most frequent sizes of reads and writes, at most ten, most frequent first.
     pub sizes: Vec<SizeCount>,
     /// The sizes of all reads and writes, by powers of two.
     pub size_classes: Vec<SizeClass>,
-    /// How fast requests came.
+    /// The arrival rate.
     pub rate: Rate,
-    /// Requests and bytes over time, in up to 512 stretches of the same length.
+    /// Requests and bytes over time, in up to 512 intervals of equal length.
     pub over_time: Vec<Stretch>,
-    /// What reads and writes touched.
+    /// The bytes that reads and writes touched.
     pub footprint: Footprint,
-    /// Share of reads and writes that begin where the one before on their device ended.
+    /// Share of reads and writes that start where the previous one on their device ended.
     pub sequential_share: f64,
-    /// Runs of requests that go on where the one before on their device ended.
+    /// Runs of requests that each start where the previous one on their device ended.
     pub runs: Runs,
-    /// Extents of 1 MiB that most requests begin in, the most first, ten at most.
+    /// The 1 MiB extents in which most requests start, at most ten, busiest first.
     pub hot_extents: Vec<HotExtent>,
-    /// What reads and writes touched in each stretch of time; empty where times run backwards.
+    /// The bytes that reads and writes touched in each interval; empty if times run backwards.
     pub working_sets: Vec<WorkingSet>,
-    /// How blocks of 4 KiB are used again.
+    /// Reuse of 4 KiB blocks.
     pub reuse: Option<Reuse>,
-    /// How long requests took, where the trace knows.
+    /// Response times, if the trace contains them.
     pub response: Option<Response>,
-    /// Requests in flight, where the trace knows how long requests took and times do not run backwards.
+    /// Requests in flight, if the trace contains response times and times do not run backwards.
     pub depth: Option<Depth>,
 }
 
-/// Requests of an operation.
+/// Requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// How many.
+    /// The number of requests.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// A size and how often it was asked for.
+/// A request size and its frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeCount {
     /// The size.
     pub bytes: u64,
-    /// How often.
+    /// The number of requests of this size.
     pub requests: u64,
 }
 
-/// How fast requests came, in seconds counted from the first request.
+/// The arrival rate; seconds count from the first request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
-    /// Requests a second over the whole span; none where that is zero.
+    /// Requests per second over the whole span; none if it is zero.
     pub mean_per_s: Option<f64>,
-    /// Most requests of a second.
+    /// Highest number of requests in one second.
     pub peak_per_s: u64,
-    /// Variance over mean of the requests of a second: 1 for Poisson arrivals, more where they come in bursts. None
-    /// for a trace of less than ten seconds, or one whose times run backwards.
+    /// Variance over mean of the requests per second: 1 for Poisson arrivals, more for bursts. None
+    /// if the trace is shorter than ten seconds or its times run backwards.
     pub dispersion: Option<f64>,
-    /// The same for windows of 10 ms to 10 s, as far as there are ten of them; empty where times run backwards.
+    /// The same for windows of 10 ms to 10 s, if the trace has at least ten of them; empty if times run backwards.
     pub burstiness: Vec<Burstiness>,
-    /// Standard deviation over mean of the times between requests: 1 for Poisson arrivals.
+    /// Standard deviation over mean of interarrival times: 1 for Poisson arrivals.
     pub interarrival_variation: Option<f64>,
 }
 
-/// Different blocks.
+/// Distinct blocks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Footprint {
-    /// Bytes in different blocks of 4 KiB.
+    /// Bytes in distinct 4 KiB blocks.
     pub bytes: u64,
-    /// Standard error of it, as a share.
+    /// Its standard error, as a fraction.
     pub standard_error: f64,
-    /// The largest offset that was asked for, plus its length.
+    /// The highest end of a request: its offset plus its length.
     pub end_bytes: u64,
 }
 
 /// Response times in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Response {
-    /// How many requests have one.
+    /// Number of requests with a response time.
     pub requests: u64,
     /// Their mean.
     pub mean_us: f64,
@@ -131,22 +131,22 @@ pub struct Response {
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
-/// Takes requests in, and says what there was.
+/// Collects the statistics of a trace.
 pub struct Summarizer {
     ops: BTreeMap<TraceOp, Counted>,
     sizes: BTreeMap<u32, u64>,
     first_ns: Option<u64>,
     least_ns: u64,
     most_ns: u64,
-    /// The second that is counted, and its requests.
+    /// The current second, and its requests so far.
     second: u64,
     in_second: u64,
     peak: u64,
-    /// Sum of squares over finished seconds; empty ones add nothing.
+    /// Sum of squares over finished seconds; empty seconds add nothing.
     squares: f64,
     blocks: HyperLogLog,
     end_bytes: u64,
@@ -193,7 +193,7 @@ impl Default for Summarizer {
 }
 
 impl Summarizer {
-    /// Takes requests in, in the order of the trace.
+    /// Adds requests, in trace order.
     pub fn add(&mut self, requests: &[BlockRequest]) {
         self.digest.add(requests);
         for request in requests {
@@ -212,7 +212,7 @@ impl Summarizer {
         }
     }
 
-    /// Counts a request by its time, and says how long after the first one it was.
+    /// Counts a request by its time, and returns its time since the first request.
     fn time(&mut self, time_ns: u64) -> u64 {
         let first = *self.first_ns.get_or_insert(time_ns);
         (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
@@ -258,7 +258,7 @@ impl Summarizer {
             .offset_bytes
             .saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
         for block in request.offset_bytes / BLOCK_BYTES..=touched / BLOCK_BYTES {
-            // Blocks of devices are apart: a block's number has 52 bits, and devices are spread over all 64.
+            // Keep devices apart: a block number has 52 bits, and the device is spread over all 64.
             let block = block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93);
             let hash = mixed(block);
             self.blocks.insert(hash);
@@ -267,7 +267,7 @@ impl Summarizer {
         }
     }
 
-    /// What there was in a trace that was read to its end.
+    /// The summary, once the whole trace has been added.
     pub fn finish(self, reader: &TraceReader) -> TraceInfo {
         let devices = reader.devices().names();
         self.finished(
@@ -307,7 +307,7 @@ impl Summarizer {
             .collect();
         sizes.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
         sizes.truncate(10);
-        // The last second is seldom a whole one; over ten of them that does not matter.
+        // The last second is rarely complete; over ten seconds that does not matter.
         let seconds = (span_ns / SECOND_NS + 1) as f64;
         let mean = ledger.requests as f64 / seconds;
         let dispersion = (self.squares / seconds - mean * mean) / mean;
@@ -379,7 +379,7 @@ mod tests {
 
     fn info(requests: &[BlockRequest], backwards: u64) -> TraceInfo {
         let mut summarizer = Summarizer::default();
-        // In two pieces, as a reader hands them over.
+        // In two pieces, as from a reader.
         let (first, second) = requests.split_at(requests.len() / 3);
         summarizer.add(first);
         summarizer.add(second);
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_trace_of_known_figures() {
-        // Twenty seconds, in every other one four reads that follow each other; one write over all of it.
+        // Twenty seconds: four sequential reads in every other second, and a write that spans them all.
         let mut requests = Vec::new();
         for second in (0..20).step_by(2) {
             for index in 0..4 {
@@ -444,7 +444,7 @@ mod tests {
             "{}",
             info.sequential_share
         );
-        // 42 requests in 20 seconds: ten times four, nine times none, once two.
+        // 42 requests in 20 seconds: four in ten of them, none in nine, two in one.
         let variance = (10.0 * 16.0 + 4.0) / 20.0 - 2.1 * 2.1;
         assert!((info.rate.dispersion.unwrap() - variance / 2.1).abs() < 1e-9);
         assert_eq!(info.response.unwrap().requests, 42);

@@ -1,5 +1,5 @@
-//! Other programs read and write the same: blkparse reads blktrace's files as we do, fio reads the iologs that we write,
-//! and we read those that it writes.
+//! Cross-checks against other programs: blkparse reads blktrace's files as we do, fio reads the
+//! iologs that we write, and we read the iologs that fio writes.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::formats::blktrace::encode;
 use crate::{BlockRequest, TraceOp, TraceReader, TraceSink, format_named, writer_named};
 
-/// The program's answer; `None` where it is not installed, which is a failure where nothing may be skipped.
+/// Runs a program and returns its output; `None` if it is not installed, which fails if nothing may be skipped.
 fn run(program: &str, folder: &Path, arguments: &[&str]) -> Option<String> {
     let answer = match Command::new(program)
         .args(arguments)
@@ -36,7 +36,7 @@ fn all(mut reader: TraceReader) -> Vec<BlockRequest> {
     all
 }
 
-/// Two CPUs' events of writes, reads, a flush, a discard and FUA, sent by one and answered on the other.
+/// Writes, reads, a flush, a discard and FUA, dispatched on one CPU and completed on the other.
 #[test]
 fn blkparse_reads_the_same_events() {
     const WRITE: u64 = 2 << 16;
@@ -59,7 +59,7 @@ fn blkparse_reads_the_same_events() {
         let sector = if bytes == 0 { 0 } else { 1000 + index * 128 };
         let event = |cpu: u32, time_ns, action| {
             let mut event = encode(7, false, time_ns, action, sector, bytes);
-            // blkparse puts events in the order of their numbers, which each CPU counts.
+            // blkparse orders events by sequence number, which each CPU counts separately.
             event[4..8].copy_from_slice(&(index as u32 + 1).to_le_bytes());
             event[40..44].copy_from_slice(&cpu.to_le_bytes());
             event
@@ -80,7 +80,7 @@ fn blkparse_reads_the_same_events() {
                 .unwrap(),
         );
     let mut own = all(TraceReader::open(&folder.path().join("x"), None, true).unwrap());
-    // blkparse's clock begins with the first event.
+    // blkparse's clock starts at the first event.
     own.iter_mut().for_each(|request| request.time_ns -= 1000);
     assert_eq!((own.len(), parsed.len()), (200, 200));
     assert_eq!(own, parsed);

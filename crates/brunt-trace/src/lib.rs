@@ -1,10 +1,9 @@
-//! Block traces: a file in any supported format is read as one stream of [`BlockRequest`]s. Called by `brunt
-//! trace`.
+//! Reads block traces: a file in any supported format becomes a stream of [`BlockRequest`]s. Called by `brunt trace`.
 //!
 //! To add a format: one file in `formats/`, and its line in [`FORMATS`].
 //!
-//! The rule: an unreadable row is skipped and counted, or ends the reading; it is never guessed. Memory does
-//! not grow with the length of a trace.
+//! The rule: an unreadable row is skipped and counted, or ends the reading; it is never guessed.
+//! Memory does not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -1,69 +1,70 @@
-//! How requests come back to what was used before: reuse distances, and what a cache of some size would answer. Used by
-//! [`crate::info`].
+//! Measures how requests reuse blocks: reuse distances, and the hit ratios of caches of
+//! different sizes. Used by [`crate::info`].
 //!
-//! Blocks are sampled by a hash of their number (SHARDS: Waldspurger and others, FAST '15): a block is followed always
-//! or never, so that distances among the sample, divided by its rate, are those of the trace. As more blocks are met
-//! than are kept, the rate falls, and those above it are forgotten.
+//! Blocks are sampled by a hash of their number (SHARDS: Waldspurger and others, FAST '15). A block
+//! is tracked always or never, so distances in the sample, divided by the sampling rate, are those
+//! of the trace. When more blocks appear than can be tracked, the rate falls, and blocks whose hash
+//! exceeds the new threshold are dropped.
 //!
-//! The rule: at most [`BLOCKS_MAX`] blocks are followed, and each figure comes with its error.
+//! The rule: at most [`BLOCKS_MAX`] blocks are tracked, and each figure comes with its error.
 
 use std::collections::{BTreeSet, HashMap};
 
 use brunt_core::sketch::spread;
 use serde::Serialize;
 
-/// Blocks that are followed at the most.
+/// Maximum number of tracked blocks.
 pub const BLOCKS_MAX: usize = 8192;
-/// Granularity.
+/// The granularity of tracking.
 pub const BLOCK_BYTES: u64 = 4096;
 /// Distances are counted by powers of two of blocks.
 const CLASSES: usize = 52;
 
-/// How blocks are used again.
+/// How blocks are reused.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reuse {
-    /// Share of blocks' uses that are their first.
+    /// Share of block accesses that are the block's first.
     pub first_use_share: f64,
-    /// Median over uses that are not first of the bytes of other blocks used in between, as a power of two; none where
-    /// nothing is used again.
+    /// Median reuse distance over accesses that aren't the first: the bytes of other blocks
+    /// accessed in between, as a power of two. None if no block is reused.
     pub median_bytes: Option<u64>,
-    /// Share of uses that a cache of a size, which forgets what was not used for longest, would answer.
+    /// Hit ratios of LRU caches of different sizes.
     pub caches: Vec<CacheShare>,
-    /// Share of blocks that was followed.
+    /// Share of blocks that were tracked.
     pub sampled_share: f64,
-    /// Blocks that were followed, at the end.
+    /// Number of blocks tracked at the end.
     pub sampled_blocks: u64,
-    /// Standard error of the shares, at most: 0.5 / √ of these blocks; 0 where all blocks were followed.
+    /// Upper bound of the shares' standard error: 0.5 / √ `sampled_blocks`; 0 if all blocks were tracked.
     pub standard_error: f64,
 }
 
-/// What a cache would answer.
+/// The hit ratio of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CacheShare {
-    /// Its size.
+    /// The size of the cache.
     pub bytes: u64,
-    /// Of the uses of blocks.
+    /// Share of block accesses that hit.
     pub share: f64,
 }
 
-/// The hash of a number.
+/// Hashes a number.
 #[inline]
 pub(crate) fn mixed(number: u64) -> u64 {
     spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Follows blocks.
+/// Tracks block reuse.
 pub struct ReuseSampler {
-    /// Blocks are followed whose hash is below it; all of them at the beginning.
+    /// Blocks with a hash up to this value are tracked; initially all.
     threshold: u64,
-    /// When each was used last.
+    /// The time of each block's last access.
     last: HashMap<u64, u32>,
     by_hash: BTreeSet<(u64, u64)>,
-    /// A one where a block was used last, summed over powers of two (Fenwick, 1994).
+    /// A one at each block's last access, in a Fenwick tree (Fenwick, 1994).
     ones: Vec<u32>,
     now: u32,
     first_uses: f64,
-    /// Uses by the power of two of their distance in blocks, in blocks of the trace.
+    /// Accesses by the power of two of their distance, in blocks of the trace.
     classes: [f64; CLASSES],
 }
 
@@ -81,11 +82,11 @@ impl Default for ReuseSampler {
     }
 }
 
-/// Uses until times are counted anew.
+/// Accesses until times are renumbered.
 const TIMES: usize = BLOCKS_MAX * 8;
 
 impl ReuseSampler {
-    /// A block is used, which has this hash.
+    /// Records an access to a block with this hash.
     #[inline]
     pub(crate) fn add(&mut self, block: u64, hash: u64) {
         if hash <= self.threshold {
@@ -127,7 +128,7 @@ impl ReuseSampler {
         );
     }
 
-    /// Forgets the block with the largest hash; uses so far count for less, as fewer blocks stand for all.
+    /// Drops the block with the largest hash, and scales down earlier counts to the lower sampling rate.
     fn lower(&mut self) {
         let Some((hash, block)) = self.by_hash.pop_last() else {
             return;
@@ -150,7 +151,7 @@ impl ReuseSampler {
         }
     }
 
-    /// Blocks whose last use was at this time or before.
+    /// Number of blocks last accessed at or before this time.
     fn sum(&self, time: u32) -> u32 {
         let (mut at, mut sum) = (time as usize, 0u32);
         while at > 0 {
@@ -160,7 +161,7 @@ impl ReuseSampler {
         sum
     }
 
-    /// Times become as small as the order of last uses allows.
+    /// Renumbers times consecutively, in the order of last accesses.
     fn renumber(&mut self) {
         let mut order: Vec<(u32, u64)> = self
             .last
@@ -177,7 +178,7 @@ impl ReuseSampler {
         }
     }
 
-    /// What there was; none without a use.
+    /// The result; none without accesses.
     pub fn finish(&self) -> Option<Reuse> {
         let again: f64 = self.classes.iter().sum();
         let uses = again + self.first_uses;
@@ -193,7 +194,7 @@ impl ReuseSampler {
             .map_or(0, |class| class + 1);
         for (class, count) in self.classes.iter().enumerate().take(last) {
             below += count;
-            // Class n holds distances below 2^n blocks: a cache of so many blocks answers them.
+            // Class n holds distances below 2^n blocks, which hit in a cache of that many blocks.
             let bytes = BLOCK_BYTES << class;
             if median.is_none() && below * 2.0 >= again {
                 median = Some(bytes);
@@ -251,7 +252,7 @@ mod tests {
     fn a_sample_says_what_all_would_within_its_error() {
         let mut sampler = ReuseSampler::default();
         let mut random = brunt_core::random::Random::new(3);
-        // A tenth of the blocks gets nine tenths of the uses.
+        // A tenth of the blocks gets nine tenths of the accesses.
         for _ in 0..600_000 {
             let block = if random.chance(0.9) {
                 random.below(10_000)
@@ -262,7 +263,7 @@ mod tests {
         }
         let reuse = sampler.finish().unwrap();
         assert!(reuse.sampled_blocks <= BLOCKS_MAX as u64 && reuse.sampled_share < 0.2);
-        // Nearly all of the hot blocks fit 2^14 blocks; the cold ones come back after longer.
+        // Nearly all hot blocks fit in 2^14 blocks; cold blocks have longer reuse distances.
         let hot = reuse
             .caches
             .iter()

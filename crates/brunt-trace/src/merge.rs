@@ -1,8 +1,8 @@
-//! Several traces as one, in the order of their times: the files of hours and devices that archives come in. Used by
-//! [`crate::reader`].
+//! Merges several traces into one, in time order: archives often come as one file per hour or
+//! device. Used by [`crate::reader`].
 //!
-//! The rule: devices of the same name are the same device; of two requests with the same time, that of the file named
-//! first comes first.
+//! The rule: devices of the same name are the same device; of two requests with the same time, the
+//! one from the trace listed first comes first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,29 +15,29 @@ use crate::reader::TraceReader;
 use crate::record::{BlockRequest, Devices};
 use crate::stream::RequestSource;
 
-/// Requests that are handed over at a time.
+/// Requests returned at a time.
 const BATCH: usize = 4096;
 
-/// Traces that are read together.
+/// Several traces read as one.
 pub(crate) struct MergedTraces {
     traces: Vec<OneTrace>,
-    /// Those with a request left, by its time.
+    /// The time of each trace's next request, and the trace.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     begun: bool,
 }
 
 struct OneTrace {
     reader: TraceReader,
-    /// How many of the reader's requests were handed over.
+    /// Number of the reader's current requests already returned.
     used: usize,
-    /// Its devices, as they are numbered in all.
+    /// The merged index of each of its devices.
     numbers: Vec<Option<u32>>,
-    /// Rows that could not be read and were told.
+    /// Number of its unreadable rows already reported.
     damaged: u64,
 }
 
 impl OneTrace {
-    /// The next request, if there is one.
+    /// The next request, if any.
     fn peek(&mut self) -> Result<Option<BlockRequest>, TraceError> {
         if self.used == self.reader.requests().len() {
             self.used = 0;
@@ -58,7 +58,7 @@ impl OneTrace {
 }
 
 impl MergedTraces {
-    /// Of at least one reader.
+    /// Merges at least one reader.
     pub fn new(readers: Vec<TraceReader>) -> MergedTraces {
         assert!(!readers.is_empty(), "no trace is not a trace");
         let one = |reader| OneTrace {

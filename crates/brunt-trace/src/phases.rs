@@ -1,7 +1,7 @@
-//! What a trace does over its time, and where: arrivals by windows of several lengths, the working set of each stretch of
-//! time, runs of sequential requests, hot extents, depth. Used by [`crate::info`].
+//! Analyses a trace over time and by address: arrivals in windows of several lengths, the working
+//! set of each interval, runs of sequential requests, hot extents, depth. Used by [`crate::info`].
 //!
-//! The rule: memory does not grow with the trace; windows become longer instead of more.
+//! The rule: memory does not grow with the trace; intervals become longer, not more numerous.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -9,27 +9,27 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use brunt_core::HyperLogLog;
 use serde::Serialize;
 
-/// Windows of which burstiness is taken, in nanoseconds.
+/// Window lengths for burstiness, in nanoseconds.
 const BURST_WINDOWS_NS: [u64; 4] = [10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
-/// Windows that a figure needs.
+/// Minimum number of windows for a figure.
 const WINDOWS_MIN: f64 = 10.0;
-/// Stretches of time at the most; then they become twice as long.
+/// Maximum number of intervals; above it, their length doubles.
 const STRETCHES_MAX: usize = 64;
-/// Granularity of hot extents.
+/// Size of an extent.
 pub const EXTENT_BYTES: u64 = 1 << 20;
-/// Extents that are counted at a time.
+/// Maximum number of extents counted at a time.
 const EXTENTS_MAX: usize = 4096;
-/// Hot extents that are shown.
+/// Number of hot extents in the result.
 const HOT_SHOWN: usize = 10;
-/// Requests in flight that are followed.
+/// Maximum number of requests in flight that are tracked.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// Burstiness by the length of windows.
+/// Burstiness for one window length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Burstiness {
-    /// The windows' length.
+    /// The length of the windows.
     pub window_s: f64,
-    /// Variance over mean of their requests: 1 for Poisson arrivals.
+    /// Variance over mean of the requests per window: 1 for Poisson arrivals.
     pub dispersion: f64,
 }
 
@@ -39,7 +39,7 @@ pub struct Arrivals {
     windows: [Window; BURST_WINDOWS_NS.len()],
     requests: u64,
     last_ns: u64,
-    /// Of times between arrivals, in seconds.
+    /// Sums over the times between arrivals, in seconds.
     sum: f64,
     squares: f64,
 }
@@ -52,7 +52,7 @@ struct Window {
 }
 
 impl Arrivals {
-    /// A request, so long after the first one.
+    /// Adds a request by its time since the first one.
     pub fn add(&mut self, since_ns: u64) {
         if self.requests > 0 {
             let between = since_ns.saturating_sub(self.last_ns) as f64 / 1e9;
@@ -71,7 +71,7 @@ impl Arrivals {
         }
     }
 
-    /// Variance over mean for each length of which there were enough windows.
+    /// Variance over mean for each length with enough windows.
     pub fn burstiness(&self) -> Vec<Burstiness> {
         let mut all = Vec::new();
         for (window, length) in self.windows.iter().zip(BURST_WINDOWS_NS) {
@@ -89,7 +89,7 @@ impl Arrivals {
         all
     }
 
-    /// Standard deviation over mean of the times between arrivals: 1 for Poisson arrivals.
+    /// Standard deviation over mean of interarrival times: 1 for Poisson arrivals.
     pub fn variation(&self) -> Option<f64> {
         let count = self.requests.checked_sub(1).filter(|count| *count > 0)? as f64;
         let mean = self.sum / count;
@@ -97,16 +97,16 @@ impl Arrivals {
     }
 }
 
-/// What was used in a stretch of time.
+/// The blocks used in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkingSet {
-    /// When it began, in seconds after the first request.
+    /// Start of the interval, in seconds after the first request.
     pub from_s: f64,
-    /// How long it was.
+    /// Length of the interval.
     pub for_s: f64,
     /// Requests in it.
     pub requests: u64,
-    /// Bytes of different blocks of 4 KiB.
+    /// Bytes in distinct 4 KiB blocks.
     pub bytes: u64,
 }
 
@@ -126,7 +126,7 @@ impl Default for WorkingSets {
 }
 
 impl WorkingSets {
-    /// A request, so long after the first one; its blocks follow.
+    /// Adds a request by its time since the first one; the caller inserts its blocks into the returned sketch.
     pub fn request(&mut self, since_ns: u64) -> &mut HyperLogLog {
         while since_ns / self.length_ns >= STRETCHES_MAX as u64 {
             self.lengthen();
@@ -153,7 +153,7 @@ impl WorkingSets {
         }
     }
 
-    /// All of them, in order.
+    /// All working sets, in order.
     pub fn finish(&self, block_bytes: u64) -> Vec<WorkingSet> {
         let for_s = self.length_ns as f64 / 1e9;
         let made = |(index, (requests, blocks)): (usize, &(u64, HyperLogLog))| WorkingSet {
@@ -166,21 +166,21 @@ impl WorkingSets {
     }
 }
 
-/// Runs of requests each of which begins where the one before on its device ended.
+/// Runs of requests that each start where the previous one on the same device ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Runs {
-    /// Runs, those of a single request too.
+    /// Number of runs, including those of a single request.
     pub runs: u64,
-    /// Requests of a run, on average.
+    /// Mean requests per run.
     pub mean_requests: f64,
-    /// Requests of the longest one.
+    /// Requests of the longest run.
     pub longest_requests: u64,
 }
 
 /// Counts runs.
 #[derive(Default)]
 pub struct RunCounter {
-    /// By device: where the last request ended, and the requests of its run.
+    /// By device: where the last request ended, and the number of requests in the current run.
     devices: Vec<(Option<u64>, u64)>,
     requests: u64,
     runs: u64,
@@ -188,7 +188,7 @@ pub struct RunCounter {
 }
 
 impl RunCounter {
-    /// A read or write. Whether it goes on where the one before ended.
+    /// Adds a read or write; returns whether it starts where the previous one ended.
     pub fn add(&mut self, device: usize, offset: u64, end: u64) -> bool {
         if self.devices.len() <= device {
             self.devices.resize(device + 1, (None, 0));
@@ -202,7 +202,7 @@ impl RunCounter {
         goes_on
     }
 
-    /// What there was.
+    /// The result.
     pub fn finish(&self) -> Runs {
         let mean_requests = if self.runs == 0 {
             0.0
@@ -217,16 +217,16 @@ impl RunCounter {
     }
 }
 
-/// An extent that many requests are for.
+/// An extent that many requests access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HotExtent {
-    /// The number of its device, as they appear, from 0.
+    /// The index of its device, in order of appearance, from 0.
     pub device: u32,
     /// Its device's name.
     pub device_name: String,
-    /// Where it begins; it is 1 MiB long.
+    /// Its offset; it is 1 MiB long.
     pub offset_bytes: u64,
-    /// Requests that begin in it: at least this many, and at most `error` more.
+    /// Requests that start in it: at least this many, and at most `error` more.
     pub requests: u64,
     /// See `requests`.
     pub error: u64,
@@ -236,12 +236,12 @@ pub struct HotExtent {
 #[derive(Default)]
 pub struct HotExtents {
     counts: HashMap<(u32, u64), u64>,
-    /// What was taken from every count.
+    /// The amount subtracted from every count.
     taken: u64,
 }
 
 impl HotExtents {
-    /// A request begins here.
+    /// Counts a request that starts at this offset.
     pub fn add(&mut self, device: u32, offset: u64) {
         let extent = (device, offset / EXTENT_BYTES);
         let room = self.counts.len() < EXTENTS_MAX;
@@ -258,7 +258,7 @@ impl HotExtents {
         }
     }
 
-    /// Those with most requests, the most first, on devices with these names.
+    /// The busiest extents, busiest first; `devices` are the devices' names.
     pub fn finish(&self, devices: &[String]) -> Vec<HotExtent> {
         let made = |((device, extent), requests): (&(u32, u64), &u64)| HotExtent {
             device: *device,
@@ -274,20 +274,20 @@ impl HotExtents {
     }
 }
 
-/// How many requests were in flight when one was made, itself included.
+/// Number of requests in flight when a request was issued, including itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Depth {
-    /// On average over requests.
+    /// Mean over requests.
     pub mean: f64,
     /// Median.
     pub p50: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// The most.
+    /// Maximum.
     pub max: u64,
 }
 
-/// Follows requests in flight; their times must not run backwards.
+/// Tracks requests in flight; times must not run backwards.
 #[derive(Default)]
 pub struct DepthCounter {
     ends: BinaryHeap<Reverse<u64>>,
@@ -295,7 +295,7 @@ pub struct DepthCounter {
 }
 
 impl DepthCounter {
-    /// A request that took so long.
+    /// Adds a request with its response time.
     pub fn add(&mut self, time_ns: u64, response_ns: u64) {
         while self.ends.peek().is_some_and(|Reverse(end)| *end <= time_ns) {
             self.ends.pop();
@@ -306,7 +306,7 @@ impl DepthCounter {
         *self.counts.entry(self.ends.len() as u64).or_default() += 1;
     }
 
-    /// What there was; none without a request.
+    /// The result; none without requests.
     pub fn finish(&self) -> Option<Depth> {
         let requests: u64 = self.counts.values().sum();
         let sum: f64 = self

@@ -1,5 +1,5 @@
-//! A trace as a stream of requests, whatever it is made of: one file, the files of several CPUs, a folder of tables.
-//! Called by `brunt trace`, and by replays.
+//! Reads a trace as a stream of requests, from a single file, the files of several CPUs, or a
+//! folder of tables. Called by `brunt trace` and by replays.
 //!
 //! The rule: only one piece and its requests are in memory, however long the file is.
 
@@ -20,47 +20,48 @@ use crate::sort::{SORT_WINDOW, Sorter};
 use crate::stream::RequestSource;
 use crate::tables::{TableSource, table_in};
 
-/// How a trace is to be read.
+/// How to read a trace.
 #[derive(Clone, Copy, Default)]
 pub struct ReadOptions {
-    /// Its format; found out where none is given.
+    /// Its format; detected if not given.
     pub format: Option<&'static Format>,
-    /// The first row that cannot be read is an error.
+    /// Fail on the first unreadable row.
     pub strict: bool,
-    /// Requests are put into the order of their times, as far as [`SORT_WINDOW`] requests allow.
+    /// Sort requests by time, within a window of [`SORT_WINDOW`] requests.
     pub sorted: bool,
-    /// What the format leaves open.
+    /// Values that the format doesn't record.
     pub options: FormatOptions,
 }
 
-/// What became of the rows of a trace.
+/// Counts of a trace's rows by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowLedger {
     /// Requests that were read.
     pub requests: u64,
     /// Rows that could not be read.
     pub damaged: u64,
-    /// The first of them, from 1.
+    /// The number of the first such row, from 1.
     pub damaged_first: Option<u64>,
-    /// Requests with a time before that of the one before them in the file.
+    /// Requests with an earlier time than the request before them in the file.
     pub backwards: u64,
-    /// Of these, those that still come after a later one: all of them in the order of the file, and in the order of
-    /// time those that were more than a window too late.
+    /// Requests that are returned after a later one. In file order these are all backwards
+    /// requests; if sorted, those that came too late for the sort window.
     pub out_of_order: u64,
-    /// Writes that stand for commands which write one block again and again (WRITE SAME, zeroes): with all of these blocks.
+    /// Writes that stand for a command that writes one block repeatedly (WRITE SAME,
+    /// zeroes); they cover all its blocks.
     pub repeated: u64,
-    /// Files that end within their packed data: what comes after that is not known.
+    /// Files whose compressed data is truncated or damaged; the rest of them is unknown.
     pub cut_files: u64,
-    /// Requests of a captured trace that are left out since they moved nothing: they failed, or their success was not seen.
+    /// Requests of a captured trace that are left out because they failed or their success was not seen.
     pub left_out: LeftOutTransfers,
     /// Other events than requests, for formats that have them.
     pub events: Option<EventCounts>,
-    /// SCSI commands of a captured trace whose requests came too late: whether they force their data to stable storage,
-    /// or what they unmap, is not known.
+    /// SCSI commands of a captured trace whose details were dropped before their requests came.
+    /// Whether they force data to stable storage, or what they unmap, is unknown.
     pub details_dropped: u64,
 }
 
-/// A trace that is open.
+/// An open trace.
 pub struct TraceReader {
     path: String,
     source: Box<dyn RequestSource>,
@@ -75,12 +76,14 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a trace, plain or packed, told by its first bytes, or an archive of traces; `-` is standard input. One of blktrace's files, or the
-    /// name before `.blktrace.`, stands for the files of all CPUs; a folder for
-    /// the table in it: `block_requests`, `requests` of a result, or `operations` of a captured trace, the last two sorted by their times. Without a format it is found out. `strict`: the first row that cannot be read is an error.
+    /// Opens a trace: a plain or compressed file or an archive of traces, detected by its first
+    /// bytes, or `-` for standard input. One of blktrace's files, or the name before `.blktrace.`,
+    /// stands for the files of all CPUs. A folder stands for the table in it: `block_requests`, a
+    /// result's `requests`, or a captured trace's `operations`; the last two are sorted by time.
+    /// Without a format, it is detected. With `strict`, the first unreadable row is an error.
     ///
     /// # Errors
-    /// It cannot be read, or its format is not one.
+    /// It cannot be read, or its format is not supported.
     pub fn open(
         path: &Path,
         format: Option<&'static Format>,
@@ -96,10 +99,10 @@ impl TraceReader {
         )
     }
 
-    /// The same with all that can be said of a trace.
+    /// Like [`TraceReader::open`], with all options.
     ///
     /// # Errors
-    /// See [`TraceReader::open`]; or the format does not say what its requests ask for.
+    /// See [`TraceReader::open`]; or the format doesn't record operations and the options don't specify one.
     pub fn open_with(path: &Path, options: &ReadOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
         let io = |source| TraceError::Io {
@@ -128,13 +131,13 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// Several traces as one, in the order of their times; devices of the same name are the same device.
+    /// Opens several traces as one, in time order; devices of the same name are the same device.
     ///
     /// # Errors
     /// See [`TraceReader::open_with`].
     ///
     /// # Panics
-    /// There is none: our own mistake.
+    /// If `paths` is empty.
     pub fn open_all(paths: &[PathBuf], options: &ReadOptions) -> Result<TraceReader, TraceError> {
         if let [path] = paths {
             return TraceReader::open_with(path, options);
@@ -151,7 +154,7 @@ impl TraceReader {
         ))
     }
 
-    /// The same from anything.
+    /// Like [`TraceReader::open`], from any reader.
     ///
     /// # Errors
     /// See [`TraceReader::open`].
@@ -172,7 +175,7 @@ impl TraceReader {
         )
     }
 
-    /// The same with all that can be said of a trace.
+    /// Like [`TraceReader::open_with`], from any reader.
     ///
     /// # Errors
     /// See [`TraceReader::open_with`].
@@ -211,7 +214,7 @@ impl TraceReader {
         self.source.formats()
     }
 
-    /// What else is to be known of how it was read, in sentences.
+    /// Notes on how it was read, in sentences.
     pub fn notes(&self) -> Vec<String> {
         [self.notes.clone(), self.source.notes()].concat()
     }
@@ -221,7 +224,7 @@ impl TraceReader {
         &self.devices
     }
 
-    /// What became of the rows so far.
+    /// Counts of the rows so far, by outcome.
     pub fn ledger(&self) -> RowLedger {
         let (events, repeated) = (self.source.events(), self.source.repeated());
         RowLedger {
@@ -234,15 +237,15 @@ impl TraceReader {
         }
     }
 
-    /// Whether requests come in the order of their times, not of the file.
+    /// Whether requests are in time order instead of file order.
     pub fn is_sorted(&self) -> bool {
         self.sorter.is_some()
     }
 
-    /// The next requests, in the order of the file unless sorted; `None` at its end.
+    /// The next requests, in file order unless sorted; `None` at the end.
     ///
     /// # Errors
-    /// It cannot be read on, or a row is damaged and none is to be skipped.
+    /// Reading fails, or a row is damaged and damaged rows must not be skipped.
     pub fn next_requests(&mut self) -> Result<Option<&[BlockRequest]>, TraceError> {
         self.requests.clear();
         while self.requests.is_empty() {
@@ -265,12 +268,12 @@ impl TraceReader {
         Ok(Some(&self.requests))
     }
 
-    /// What [`TraceReader::next_requests`] gave last.
+    /// The result of the last [`TraceReader::next_requests`].
     pub fn requests(&self) -> &[BlockRequest] {
         &self.requests
     }
 
-    /// As [`TraceReader::next_requests`], with the devices that their numbers stand for.
+    /// Like [`TraceReader::next_requests`], and also returns the devices.
     ///
     /// # Errors
     /// See [`TraceReader::next_requests`].
@@ -351,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Longer than a piece, with a damaged row in it and a time that runs backwards.
+    /// Longer than a piece, with a damaged row and a time that runs backwards.
     #[test]
     fn long_files_are_read_in_pieces() {
         let mut text = String::new();
@@ -403,7 +406,7 @@ mod tests {
         );
     }
 
-    /// What follows an event of blktrace may be longer than what is decoded at a time.
+    /// The payload of a blktrace event may be longer than the decode window.
     #[test]
     fn rows_longer_than_a_window_are_read_whole() {
         let short = crate::formats::blktrace::encode(7, false, 1, 7 | 2 << 16, 8, 512);
@@ -483,7 +486,7 @@ mod tests {
         assert_eq!(ambiguous.to_string(), "x may be spc or msr");
     }
 
-    /// What is before the cut is read, and that there was more is known; strictly, it is an error.
+    /// Everything before the cut is read, and the cut is counted; with `strict` it is an error.
     #[test]
     fn a_packed_file_that_is_cut_is_read_up_to_there() {
         let rows = format_named("spc").unwrap().example.repeat(20_000);
@@ -505,14 +508,14 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        // The last row may be cut, too.
+        // The last row may be truncated, too.
         assert!(matches!(
             error,
             TraceError::Cut { .. } | TraceError::Damaged { .. }
         ));
     }
 
-    /// As publishers ship them: the traces of an archive are read one after another, other files are named.
+    /// The traces of an archive are read one after another, and other files are named.
     #[test]
     fn archives_of_traces_are_read() {
         let folder = tempfile::tempdir().unwrap();

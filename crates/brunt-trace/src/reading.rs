@@ -1,7 +1,7 @@
-//! How a trace is to be read, as a person states it: the options of `brunt trace` and `brunt replay`, and the keys of
-//! `reading` in a workload. Both come from the one struct here, so that they have the same names and help.
+//! How users specify the reading of a trace: the options of `brunt trace` and `brunt replay`, and the keys
+//! of `reading` in a workload. Both use the struct defined here, so they have the same names and help.
 //!
-//! The rule: an option that the trace's format does not take is a mistake; [`TraceReading::open`] finds it.
+//! The rule: an option that the trace's format does not accept is an error; [`TraceReading::open`] checks it.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::reader::{ReadOptions, TraceReader};
 use crate::record::TraceOp;
 use crate::table::{FORMATS, format_named};
 
-/// The format of a trace whose columns are stated.
+/// The format of a trace whose columns are specified.
 const TABLE: &str = "csv";
 
 /// What the format of a trace leaves open, and how its rows are read. What has no effect on the trace's format is refused.
@@ -68,7 +68,7 @@ pub enum StatedOp {
     Write,
 }
 
-/// Why a reading cannot be what was stated.
+/// An option has an invalid value, or the format doesn't accept it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct ReadingError {
@@ -78,10 +78,10 @@ pub struct ReadingError {
     pub what: String,
 }
 
-/// Why a trace cannot be opened as it was stated.
+/// Why a trace cannot be opened with these options.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceOpenError {
-    /// What was stated makes no sense, or not for this trace.
+    /// The options are invalid, or don't apply to this trace.
     #[error(transparent)]
     Reading(#[from] ReadingError),
     /// The trace cannot be read.
@@ -90,13 +90,13 @@ pub enum TraceOpenError {
 }
 
 impl TraceReading {
-    /// Opens traces as one; in this format, if that is stated.
+    /// Opens traces as one, in the given format if any.
     ///
     /// # Errors
-    /// They cannot be read, or something was stated that they do not take.
+    /// They cannot be read, or an option doesn't apply to them.
     ///
     /// # Panics
-    /// There is none: our own mistake.
+    /// If `paths` is empty.
     pub fn open(
         &self,
         paths: &[PathBuf],
@@ -107,10 +107,10 @@ impl TraceReading {
             .map_or(Ok(reader), |error| Err(error.into()))
     }
 
-    /// The same for [`crate::TraceReader`], of a trace in this format, if that is stated.
+    /// The [`crate::TraceReader`] options for a trace in the given format, if any.
     ///
     /// # Errors
-    /// The first option whose value makes no sense.
+    /// The first option with an invalid value.
     pub fn options(&self, format: Option<&'static Format>) -> Result<ReadOptions, ReadingError> {
         let wrong = |key, what: &str| {
             Err(ReadingError {
@@ -161,7 +161,7 @@ impl TraceReading {
         })
     }
 
-    /// The first stated option that traces of these formats do not take.
+    /// The first specified option that traces of these formats don't accept.
     fn without_effect(&self, formats: &[&'static Format]) -> Option<ReadingError> {
         let stated = [
             (ReadingKey::Op, self.op.is_some()),
@@ -190,7 +190,7 @@ impl TraceReading {
             );
             return Some(ReadingError { key, what });
         }
-        // A column that says what each request does leaves nothing for all of them.
+        // If a column contains the operation, an operation for all requests has no effect.
         let column = self.columns.is_some_and(|columns| columns.op.is_some());
         (column && self.op.is_some()).then(|| ReadingError {
             key: ReadingKey::Op,
@@ -289,7 +289,7 @@ mod tests {
         check(&both, None, ReadingKey::Op, "op-col");
     }
 
-    /// A format that needs an option takes it, and each option has a format that does.
+    /// A format that needs an option accepts it, and each option applies to some format.
     #[test]
     fn each_option_is_for_some_format() {
         for format in FORMATS {

@@ -1,5 +1,5 @@
-//! The common record of all formats: a request, and the names of the devices that requests go to. Created by
-//! [`crate::formats`], used by everything that reads a trace.
+//! The record that all formats share: a request, and the names of the devices that requests access.
+//! Created by [`crate::formats`], used by everything that reads a trace.
 //!
 //! The rule: sizes are in bytes and times in nanoseconds, whatever units a format uses.
 
@@ -8,38 +8,38 @@ use std::num::NonZeroU64;
 
 use serde::Serialize;
 
-/// Most devices of a trace; a row for one more is damaged. Published traces have up to 5,584.
+/// Maximum number of devices in a trace; a row for another one is damaged. Published traces have up to 5,584.
 pub const DEVICES_MAX: usize = 1 << 16;
-/// Longest name of a device in bytes.
+/// Maximum length of a device name in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRequest {
-    /// When it was made, in nanoseconds on the trace's own clock: its zero is the format's.
+    /// When it was issued, in nanoseconds on the trace's clock, whose zero depends on the format.
     pub time_ns: u64,
     /// Its device, an index into [`Devices`].
     pub device: u32,
-    /// What it asked for.
+    /// Its operation.
     pub op: TraceOp,
-    /// Its data has to be on stable storage before it is answered (FUA).
+    /// FUA: the data must be on stable storage before completion.
     pub fua: bool,
-    /// Where it begins, in bytes.
+    /// Its offset in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes; 0 where it has no blocks.
+    /// Its length in bytes; 0 if it has no blocks.
     pub len_bytes: u32,
-    /// How long it took, in nanoseconds, where the trace knows.
+    /// Its response time in nanoseconds, if the trace contains it.
     pub response_ns: Option<u64>,
-    /// What its data was, where the trace knows.
+    /// Identifies its data, if the trace contains a hash.
     pub content: Option<ContentHash>,
 }
 
-/// Stands for the data of a request: the same for the same data. Half of the hash that a trace has.
+/// Identifies the data of a request: the same for the same data. Half of the hash in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub NonZeroU64);
 
 impl BlockRequest {
-    /// A request of which nothing else is known.
+    /// A request without the optional fields.
     pub fn new(
         time_ns: u64,
         device: u32,
@@ -60,24 +60,24 @@ impl BlockRequest {
     }
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceOp {
-    /// Data from the device.
+    /// Reads data from the device.
     Read,
-    /// Data to the device.
+    /// Writes data to the device.
     Write,
-    /// Its cache made stable.
+    /// Makes the device's cache stable.
     Flush,
-    /// Blocks given back.
+    /// Releases blocks.
     Unmap,
     /// A command that moves no blocks, such as INQUIRY.
     Other,
 }
 
 impl TraceOp {
-    /// What a SCSI operation code asks for (SPC-5 and SBC-4, annex D).
+    /// The operation for a SCSI operation code (SPC-5 and SBC-4, annex D).
     pub fn of_scsi(code: u8) -> TraceOp {
         match code {
             0x08 | 0x28 | 0xa8 | 0x88 => TraceOp::Read,
@@ -88,7 +88,7 @@ impl TraceOp {
         }
     }
 
-    /// For people.
+    /// Its name for display.
     pub fn name(self) -> &'static str {
         match self {
             TraceOp::Read => "read",
@@ -100,18 +100,18 @@ impl TraceOp {
     }
 }
 
-/// The devices of a trace, numbered as they appear.
+/// The devices of a trace, numbered in order of appearance.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     names: Vec<String>,
-    /// As they are in the trace, which need not be UTF-8.
+    /// Names as in the trace; they need not be UTF-8.
     keys: Vec<Box<[u8]>>,
     known: HashMap<Box<[u8]>, u32>,
-    /// The last ones that were asked for, by a hash of their names: mostly those of the next rows too.
+    /// Recently looked-up devices, by a hash of their names: the following rows mostly use the same ones.
     recent: Recent,
 }
 
-/// Numbers of devices by a hash of their names, each one more than it is; 0 for none.
+/// Device indexes plus one, by a hash of their names; 0 means none.
 #[derive(Clone, Debug)]
 struct Recent([u32; RECENT]);
 
@@ -123,7 +123,7 @@ impl Default for Recent {
     }
 }
 
-/// Where a name is among the recent ones: its end tells it from its neighbours.
+/// The slot of a name among the recent ones: neighbouring names differ at their ends.
 #[inline]
 fn recent_place(name: &[u8]) -> usize {
     let end = &name[name.len().saturating_sub(4)..];
@@ -134,7 +134,7 @@ fn recent_place(name: &[u8]) -> usize {
 }
 
 impl Devices {
-    /// The number of the device of this name; `None` for one too many, or a name that is none.
+    /// The index of the device of this name; `None` if there are too many devices, or the name is invalid.
     #[inline]
     pub fn index_of(&mut self, name: &[u8]) -> Option<u32> {
         let place = recent_place(name);
@@ -165,7 +165,7 @@ impl Devices {
         Some(index)
     }
 
-    /// All of them, by their numbers.
+    /// All names, by index.
     pub fn names(&self) -> &[String] {
         &self.names
     }

@@ -1,4 +1,4 @@
-//! The same trace in several formats is the same stream of requests, but for what a format cannot say.
+//! Converting a trace between formats preserves its request stream, except for what a format cannot express.
 
 use std::io::Cursor;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ fn open(bytes: &[u8], format: &str) -> TraceReader {
     TraceReader::from_reader("x".into(), input, format_named(format), true).unwrap()
 }
 
-/// Memory that is written to, and looked at when it is done.
+/// A shared buffer that a test inspects after writing.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -50,7 +50,7 @@ fn convert(reader: &mut TraceReader, to: &str) -> (Vec<u8>, WriteLedger) {
     (bytes, ledger)
 }
 
-/// 3,000 records of vscsi as CloudPhysics has them: reads and writes of one device, in microseconds.
+/// 3,000 vscsi records like CloudPhysics': reads and writes of one device, in microseconds.
 fn vscsi() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut random = brunt_core::random::Random::new(7);
@@ -107,7 +107,7 @@ fn every_format_that_is_written_gives_the_same_stream() {
     );
 }
 
-/// Real requests of blkreplay's example, whose times are finer than a microsecond, and which have flags.
+/// Each target format leaves out the operations, alignments and devices that it cannot express, and counts them.
 #[test]
 fn what_a_format_cannot_say_is_left_out_and_counted() {
     let text = b"fio version 3 iolog\n0 a b\n0 a add\n5 a read 4096 512\n6 a sync 0 0\n7 c write 1000 512\n8 c trim 0 512\n";

@@ -1,17 +1,17 @@
-//! Requests in the order of their times, for traces whose rows are a little out of order. Used by [`crate::reader`].
+//! Sorts requests by time, for traces whose rows are slightly out of order. Used by [`crate::reader`].
 //!
-//! The rule: a window of requests is held back, so that memory does not grow with the trace; a request that is later
-//! than the window allows comes out of order, and is counted.
+//! The rule: memory is bounded because only a window of requests is held back. A request that is
+//! later than the window allows comes out of order and is counted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::record::BlockRequest;
 
-/// Requests that are held back: at 64 bytes each, 4 MiB.
+/// Requests held back: at 64 bytes each, 4 MiB.
 pub const SORT_WINDOW: usize = 1 << 16;
 
-/// A request that waits for earlier ones: by time, and by its place in the file where times are the same.
+/// A request that waits for earlier ones, ordered by time, then by position in the file.
 struct Held {
     place: u64,
     request: BlockRequest,
@@ -43,7 +43,7 @@ impl Ord for Held {
     }
 }
 
-/// Puts requests in order.
+/// Sorts requests by time.
 pub(crate) struct Sorter {
     held: BinaryHeap<Reverse<Held>>,
     window: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Sorter {
 }
 
 impl Sorter {
-    /// Holds back as many requests as `window`.
+    /// Holds back up to `window` requests.
     pub fn new(window: usize) -> Sorter {
         Sorter {
             held: BinaryHeap::new(),
@@ -64,8 +64,8 @@ impl Sorter {
         }
     }
 
-    /// Takes `requests` in and leaves those there that can go on, all at the end. Says how many came out of order so
-    /// far.
+    /// Takes the requests and replaces them with those that are ready, or with all of them if
+    /// `end`. Returns how many came out of order so far.
     pub fn sort(&mut self, requests: &mut Vec<BlockRequest>, end: bool) -> u64 {
         for request in requests.drain(..) {
             self.held.push(Reverse(Held {

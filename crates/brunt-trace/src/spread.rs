@@ -1,36 +1,36 @@
-//! How requests are spread over the time of a trace, and over sizes. Used by [`crate::info`].
+//! Counts requests over the time of a trace, and by size. Used by [`crate::info`].
 //!
-//! The rule: memory does not grow with the trace; stretches of time become longer instead of more, and sizes are counted
-//! by powers of two.
+//! The rule: memory does not grow with the trace; intervals become longer, not more numerous, and
+//! sizes are counted by powers of two.
 
 use serde::Serialize;
 
 use crate::record::{BlockRequest, TraceOp};
 
-/// Stretches at the most; then they become twice as long.
+/// Maximum number of intervals; above it, their length doubles.
 const STRETCHES_MAX: usize = 512;
-/// The length of the first ones.
+/// The initial length.
 const LENGTH_NS: u64 = 1_000_000;
 
-/// Requests of a stretch of time.
+/// The requests in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stretch {
-    /// When it began, in seconds after the first request.
+    /// Start of the interval, in seconds after the first request.
     pub from_s: f64,
-    /// How long it was.
+    /// Length of the interval.
     pub for_s: f64,
     /// All requests.
     pub requests: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub write_bytes: u64,
 }
 
-/// Reads and writes of about one size.
+/// Reads and writes in one class of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// At least so long, and less than twice so long; 0 stands alone.
+    /// Sizes from this up to less than twice this; 0 is a class of its own.
     pub from_bytes: u64,
     /// Reads.
     pub reads: u64,
@@ -38,7 +38,7 @@ pub struct SizeClass {
     pub writes: u64,
 }
 
-/// Counts requests by time, whatever their order.
+/// Counts requests by time, in any order.
 pub struct Stretches {
     length_ns: u64,
     /// Requests, bytes read, bytes written.
@@ -55,7 +55,7 @@ impl Default for Stretches {
 }
 
 impl Stretches {
-    /// A request, so long after the first one.
+    /// Adds a request, by its time since the first one.
     pub fn add(&mut self, since_ns: u64, request: &BlockRequest) {
         while since_ns / self.length_ns >= STRETCHES_MAX as u64 {
             self.lengthen();
@@ -85,7 +85,7 @@ impl Stretches {
         self.counts.truncate(half);
     }
 
-    /// All of them, the empty ones too.
+    /// All intervals, including empty ones.
     pub fn finish(&self) -> Vec<Stretch> {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         let stretch = |(index, [requests, read_bytes, write_bytes]): (usize, &[u64; 3])| Stretch {
@@ -101,7 +101,7 @@ impl Stretches {
 
 /// Counts reads and writes by size.
 pub struct SizeClasses {
-    /// Of no bytes, then by the power of two: reads and writes.
+    /// Reads and writes of zero bytes, then by power of two.
     counts: [[u64; 2]; 33],
 }
 
@@ -114,7 +114,7 @@ impl Default for SizeClasses {
 }
 
 impl SizeClasses {
-    /// A read or a write.
+    /// Adds a read or a write.
     #[inline]
     pub fn add(&mut self, request: &BlockRequest) {
         let class = request
@@ -124,7 +124,7 @@ impl SizeClasses {
         self.counts[class][usize::from(request.op == TraceOp::Write)] += 1;
     }
 
-    /// Those that there were, and those between them.
+    /// The classes from the smallest to the largest non-empty one.
     pub fn finish(&self) -> Vec<SizeClass> {
         let some = |counts: &[u64; 2]| counts[0] + counts[1] > 0;
         let Some(first) = self.counts.iter().position(some) else {

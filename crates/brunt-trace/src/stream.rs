@@ -1,8 +1,7 @@
-//! One file as a stream of requests: a piece is read, decoded a window at a time, and the next one is read after what was
-//! left of it.
-//! Used by [`crate::reader`].
+//! Reads one file as a stream of requests. A piece is read and decoded one window at a time; the
+//! next piece is appended to the undecoded rest. Used by [`crate::reader`].
 //!
-//! The rule: what is held in memory is one piece, however long the file is.
+//! The rule: only one piece is in memory, however long the file is.
 
 use std::io::{self, Read};
 
@@ -14,15 +13,15 @@ use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 use crate::text::as_utf8;
 
-/// Bytes that are unpacked and read at a time: they stay in a core's L2 cache.
+/// Bytes unpacked and read at a time; a piece stays in a core's L2 cache.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
-/// Bytes that are decoded at a time. Their requests take up to four times as much, and are used before they leave the caches
-/// close to the core.
+/// Bytes decoded at a time. Their requests take up to four times as much memory, and are used
+/// before they leave the caches closest to the core.
 const WINDOW_BYTES: usize = 16 << 10;
 
-/// Where requests come from.
+/// A source of requests.
 pub(crate) trait RequestSource: Send {
-    /// More requests and rows that cannot be read; `false` after the last ones.
+    /// Appends more requests and unreadable rows; `false` after the last ones.
     fn read(
         &mut self,
         devices: &mut Devices,
@@ -33,7 +32,7 @@ pub(crate) trait RequestSource: Send {
     /// The format.
     fn format(&self) -> &'static Format;
 
-    /// The formats of all that is read.
+    /// The formats of everything that is read.
     fn formats(&self) -> Vec<&'static Format> {
         vec![self.format()]
     }
@@ -41,49 +40,49 @@ pub(crate) trait RequestSource: Send {
     /// Other events than requests.
     fn events(&self) -> Option<EventCounts>;
 
-    /// Writes so far that stand for commands which write one block again and again.
+    /// Writes so far that stand for a command that writes one block repeatedly.
     fn repeated(&self) -> u64 {
         0
     }
 
-    /// Requests of a captured trace that are left out since they moved nothing.
+    /// Requests of a captured trace that are left out because they moved nothing.
     fn left_out(&self) -> LeftOutTransfers {
         LeftOutTransfers::default()
     }
 
-    /// Files that could not be unpacked to their end.
+    /// Files whose compressed data is truncated or damaged.
     fn cut_files(&self) -> u64 {
         0
     }
 
-    /// What else is to be known of how they were read, in sentences.
+    /// Notes on how it was read, in sentences.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Commands whose details found no room until their requests came.
+    /// Commands whose details were dropped before their requests came.
     fn details_dropped(&self) -> u64 {
         0
     }
 
-    /// Requests come in the order in which they were answered, and have to be sorted by their times.
+    /// Whether requests are in completion order, so they must be sorted by time.
     fn by_completion(&self) -> bool {
         false
     }
 }
 
-/// A file that is being decoded.
+/// A file being decoded.
 pub(crate) struct FileStream {
     path: String,
     input: Box<dyn Read + Send>,
     format: &'static Format,
     decoder: Box<dyn Decode + Send>,
-    /// Bytes that were read, and how many of them are decoded.
+    /// Bytes read, and how many of them are decoded.
     piece: Vec<u8>,
     used: usize,
-    /// Bytes to decode next: more than usual where a row is longer.
+    /// Bytes to decode next: more than usual if a row is longer.
     window: usize,
-    /// The file ends with the piece; all of it is decoded.
+    /// `ended`: the file ends with this piece; `finished`: all of it is decoded.
     ended: bool,
     finished: bool,
     /// Why the rest of the file could not be unpacked.
@@ -91,7 +90,7 @@ pub(crate) struct FileStream {
 }
 
 impl FileStream {
-    /// At its beginning; the format is found out where it is not given.
+    /// Opens a file at its start; detects the format if none is given.
     pub fn open(
         path: String,
         input: Box<dyn Read + Send>,
@@ -112,7 +111,7 @@ impl FileStream {
                 Candidates::One(name) => {
                     format_named(name).expect("detected by its line in the table")
                 }
-                // Too little was unpacked to tell.
+                // Too little was unpacked to detect a format.
                 Candidates::None(_) if cut.is_some() => {
                     return Err(io(cut.expect("it was just seen")));
                 }
@@ -162,7 +161,7 @@ impl FileStream {
         })
     }
 
-    /// Reads on until the piece is full or the file at its end.
+    /// Reads until the piece is full or the file ends.
     fn fill(&mut self) -> Result<(), TraceError> {
         self.piece.drain(..self.used);
         self.used = 0;
@@ -181,7 +180,8 @@ impl FileStream {
     }
 }
 
-/// The error by which a packed file shows to be cut or damaged, if some of it could be read; other errors are given back.
+/// The error that shows a compressed file to be truncated or damaged, if some of it could be
+/// read; other errors are returned.
 fn cut_of(read: io::Result<usize>, before: &[u8]) -> io::Result<Option<io::Error>> {
     match read {
         Ok(_) => Ok(None),

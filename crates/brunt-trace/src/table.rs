@@ -1,8 +1,8 @@
-//! The table of trace formats, and their detection. To add one: a file in `formats/` with its [`Format`], and
-//! its line here.
+//! The table of trace formats, and their detection. To add one: a file in `formats/` with
+//! its [`Format`], and its line here.
 //!
-//! The rule: a format is detected by parsing the beginning of a file with each of them; if several fit, the
-//! user chooses.
+//! The rule: a format is detected by parsing the beginning of a file with every format;
+//! if several fit, the user chooses.
 
 use crate::error::Closest;
 use crate::format::{Format, FormatOptions};
@@ -12,7 +12,7 @@ use crate::formats::{
 };
 use crate::record::Devices;
 
-/// Bytes of a file, unpacked, that its format is detected from.
+/// Unpacked bytes of a file from which its format is detected.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// All formats.
@@ -43,44 +43,44 @@ pub const FORMATS: &[Format] = &[
     csv::FORMAT,
 ];
 
-/// The format of this name.
+/// Looks up a format by name.
 pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-/// Formats that the beginning of a file fits.
+/// The formats that match the beginning of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidates {
-    /// None; with the closest.
+    /// No format; with the closest one.
     None(Option<Closest>),
-    /// This one, by its name.
+    /// One format, by its name.
     One(&'static str),
-    /// This one, but so large a share of its rows goes back in time that it is doubtful.
+    /// One format, but it is doubtful because a large share of its rows goes back in time.
     Doubtful {
-        /// By its name.
+        /// The format's name.
         format: &'static str,
-        /// The share.
+        /// The share of rows that go back in time.
         backwards: f64,
     },
-    /// Several, by their names.
+    /// Several formats, by name.
     Several(Vec<&'static str>),
 }
 
-/// A format's reading of the beginning of a file.
+/// The result of parsing the beginning of a file as one format.
 struct Reading {
     format: &'static Format,
-    /// Requests and other events.
+    /// Number of requests and other events.
     rows: usize,
     damaged: usize,
-    /// The first row that could not be read.
+    /// The first unreadable row.
     first_damaged: Option<u64>,
-    /// The share of requests with a time before that of the one before.
+    /// The share of requests with an earlier time than the one before.
     backwards: f64,
 }
 
-/// A trace by completion has some rows that go back; of rows in no order at all it is half of them.
+/// In a trace in completion order some rows go back; in random order, half of them do.
 const BACKWARDS_MAX: f64 = 0.3;
-/// Of so few rows the order says nothing.
+/// With fewer rows, their order proves nothing.
 const ORDERED_ROWS_MIN: usize = 50;
 
 impl Reading {
@@ -104,7 +104,7 @@ impl Reading {
         Reading {
             format,
             rows: requests.len() + events as usize,
-            // The last row may be cut by the end of the head.
+            // The last row may be cut at the end of the head.
             damaged: damaged.len().saturating_sub(usize::from(!whole)),
             first_damaged: damaged.first().map(|damaged| damaged.row),
             backwards: if is_ordered {
@@ -115,13 +115,13 @@ impl Reading {
         }
     }
 
-    /// A damaged row here and there does not make it another format.
+    /// Accepts up to one damaged row in twenty.
     fn fits(&self) -> bool {
         self.rows > 0 && self.damaged * 20 <= self.rows
     }
 }
 
-/// Finds out which formats a file may have from its beginning; `whole`: there is no more of it.
+/// Detects the formats that match a file's beginning; `whole` means that there is nothing after it.
 pub fn detect(head: &[u8], whole: bool) -> Candidates {
     let readings: Vec<Reading> = FORMATS
         .iter()
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Cut anywhere, in any two pieces, a file gives the same requests.
+    /// A file that is split at any point yields the same requests.
     #[test]
     fn pieces_do_not_matter() {
         for format in FORMATS {

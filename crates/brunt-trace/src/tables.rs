@@ -1,7 +1,7 @@
-//! Traces that are tables of Parquet files: `block_requests`, which `brunt trace convert` writes, `requests` of a
-//! result, and the `operations` of a captured trace. Used by [`crate::reader`].
+//! Reads traces from Parquet tables: `block_requests`, which `brunt trace convert` writes,
+//! `requests` of a result, and `operations` of a captured trace. Used by [`crate::reader`].
 //!
-//! The rule: a folder is read a batch of rows at a time; a row that is no request is passed over, not guessed at.
+//! The rule: read a folder one batch of rows at a time, and ignore rows that aren't requests instead of guessing.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::format::{DamagedRow, EventCounts, Format};
 use crate::record::{BlockRequest, ContentHash, Devices, TraceOp};
 use crate::stream::RequestSource;
 
-/// Requests of a block trace, the form that all others can be converted to.
+/// Requests of a block trace: the form that all other formats can be converted to.
 pub const BLOCK_REQUESTS: Table = Table {
     name: "block_requests",
     doc: "One row for each request of a block trace, in its order.",
@@ -46,7 +46,7 @@ pub const BLOCK_REQUESTS: Table = Table {
     ],
 };
 
-/// What is asked for of the requests of a result.
+/// Columns read from the requests of a result.
 const RESULT_REQUESTS: Table = Table {
     name: "requests",
     doc: "Requests of a result.",
@@ -75,7 +75,7 @@ const fn folder(name: &'static str, help: &'static str, note: &'static str) -> F
     }
 }
 
-/// Folders are no files: as such, all of them is damaged.
+/// The decoder for folders, which cannot be decoded as files: everything is damaged.
 struct NoFile;
 
 impl crate::Decode for NoFile {
@@ -99,23 +99,23 @@ pub(crate) struct TableFormat {
     format: Format,
     table: &'static Table,
     rows: fn(&Batch, &mut Devices, &mut CommandDetails, &mut dyn FnMut(TableRow)),
-    /// Its rows are in the order of completion.
+    /// Whether its rows are in completion order.
     by_completion: bool,
 }
 
 pub(crate) enum TableRow {
     Request(BlockRequest),
-    /// A write that stands for a command which writes one block again and again.
+    /// A write that stands for a command that writes one block repeatedly.
     Repeated(BlockRequest),
-    /// Nothing that moves blocks.
+    /// A row that moves no blocks.
     Other,
-    /// It was to move blocks, and did not.
+    /// A request to move blocks that moved none.
     LeftOut(TransferOutcome),
-    /// Its device is one too many, or a number is none.
+    /// It has one device too many, or an invalid number.
     Damaged,
 }
 
-/// Folders that are read as traces, the first one that fits.
+/// Folders that can be read as traces; the first match is used.
 pub(crate) const TABLES: &[TableFormat] = &[
     TableFormat {
         format: folder("block_requests", "the Parquet form of a block trace", ""),
@@ -148,14 +148,14 @@ pub(crate) const TABLES: &[TableFormat] = &[
     },
 ];
 
-/// The first table of a folder that is a trace.
+/// The first table of a folder that can be read as a trace.
 pub(crate) fn table_in(folder: &Path) -> Option<&'static TableFormat> {
     TABLES
         .iter()
         .find(|format| folder.join(format.table.name).is_dir())
 }
 
-/// A table as a stream of requests.
+/// Reads a table as a stream of requests.
 pub(crate) struct TableSource {
     format: &'static TableFormat,
     reader: TableReader,
@@ -163,7 +163,7 @@ pub(crate) struct TableSource {
     row: u64,
     repeated: u64,
     left_out: LeftOutTransfers,
-    /// Damaged parts that were told.
+    /// Damaged parts already reported.
     parts: usize,
 }
 
@@ -196,7 +196,7 @@ impl RequestSource for TableSource {
         damaged: &mut Vec<DamagedRow>,
     ) -> Result<bool, TraceError> {
         let Some(batch) = self.reader.next_batch()? else {
-            // A damaged part was left out; its rows are as many as nobody knows, and count as one.
+            // A damaged part has an unknown number of rows; it counts as one damaged row.
             let known = self.reader.damaged().len() + self.details.damaged();
             let parts = known - std::mem::replace(&mut self.parts, known);
             damaged.extend((0..parts).map(|_| DamagedRow { row: self.row + 1 }));
@@ -247,7 +247,7 @@ impl RequestSource for TableSource {
     }
 }
 
-/// What a result calls requests that write zeroes without carrying them.
+/// The name that results use for requests that write zeros without transferring them.
 const ZEROES: &str = "write-zeroes";
 
 fn op_named(name: &str) -> TraceOp {
@@ -266,7 +266,7 @@ pub(crate) fn int(batch: &Batch, column: &str, row: usize) -> Option<i64> {
     (!batch.is_null(column, row)).then(|| batch.ints(column)[row])
 }
 
-/// Times may be negative, and those of requests are not: half of the range is added.
+/// Tables may contain negative times, requests cannot: half of the range is added.
 const ZERO_NS: i64 = i64::MAX / 2;
 
 fn time(time_ns: i64) -> Option<u64> {

@@ -1,11 +1,10 @@
-//! The text of a file whatever its encoding: a byte order mark is left out, and UTF-16 becomes UTF-8. Used by
-//! [`crate::stream`].
+//! Converts a file's text to UTF-8: removes a byte order mark, and converts UTF-16. Used by [`crate::stream`].
 //!
 //! The rule: a file without a byte order mark is left as it is.
 
 use std::io::{self, Cursor, Read};
 
-/// Bytes of UTF-16 that are read at a time.
+/// Bytes of UTF-16 read at a time.
 const PIECE_BYTES: usize = 8 << 10;
 
 /// The same text as UTF-8, without a byte order mark.
@@ -16,7 +15,7 @@ pub(crate) fn as_utf8(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Rea
         [0xef, 0xbb, 0xbf, rest @ ..] => {
             return Ok(Box::new(Cursor::new(rest.to_vec()).chain(input)));
         }
-        // Followed by a letter or digit: two bytes alone may begin a binary file.
+        // Require an ASCII character after the mark: its two bytes alone may begin a binary file.
         [0xff, 0xfe, 1..=0x7f, 0] => u16::from_le_bytes,
         [0xfe, 0xff, 0, 1..=0x7f] => u16::from_be_bytes,
         _ => return Ok(Box::new(Cursor::new(head).chain(input))),
@@ -33,7 +32,7 @@ pub(crate) fn as_utf8(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Rea
 struct Utf16 {
     input: Box<dyn Read + Send>,
     unit: fn([u8; 2]) -> u16,
-    /// The first half of a pair, until the other one comes.
+    /// The first half of a surrogate pair, until the second one arrives.
     units: Vec<u16>,
     text: Vec<u8>,
     used: usize,

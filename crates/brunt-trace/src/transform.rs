@@ -1,7 +1,7 @@
-//! A trace made into another one: slices of it by time, device and share, devices merged, time and addresses scaled,
-//! names taken out. Called by `brunt trace convert`.
+//! Transforms a trace: selects by time, device and share, merges devices, scales times and
+//! addresses, anonymizes. Called by `brunt trace convert`.
 //!
-//! The rule: what is left out is counted, by why; memory does not grow with the trace.
+//! The rule: count what is left out, by reason; memory does not grow with the trace.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,29 +13,30 @@ use serde::Serialize;
 use crate::locality::mixed;
 use crate::record::{BlockRequest, ContentHash, Devices};
 
-/// What is kept or left out together when a share is taken: so that what is used again stays used again.
+/// Addresses are sampled in extents of this size, so blocks that are reused stay reused.
 pub const SHARE_BYTES: u64 = 1 << 20;
-/// What devices are laid out at when they are merged.
+/// Alignment of devices when they are merged.
 const MERGED_BYTES: u64 = 1 << 20;
 
-/// What is to be done to a trace.
+/// The transformations of a trace.
 #[derive(Clone, Debug)]
 pub struct TransformOptions {
-    /// Requests before this time after the first one are left out.
+    /// Leave out requests earlier than this after the first one.
     pub from: Duration,
-    /// Requests this long after the first one that is kept, or longer, are left out.
+    /// Length of the time slice that starts at `from`; later requests are left out.
     pub length: Option<Duration>,
-    /// Devices that are kept, by their names; all of them where it is empty.
+    /// Names of the devices to keep; all if empty.
     pub devices: Vec<String>,
-    /// Share of the addresses that is kept, by extents of [`SHARE_BYTES`], chosen by a hash of their number.
+    /// Share of the addresses to keep, in extents of [`SHARE_BYTES`] chosen by a hash of their number.
     pub share: f64,
-    /// Where each device begins on the one device that all become; see [`DeviceExtents`].
+    /// Where each device starts on the single merged device; see [`DeviceExtents`].
     pub merged: Option<Vec<u64>>,
-    /// Times are divided by it; response times are not.
+    /// Divide times by this; response times don't change.
     pub speed: f64,
-    /// Addresses are multiplied by it, and stay multiples of 4096 or 512 if they were.
+    /// Multiply addresses by this; multiples of 4096 or 512 stay multiples.
     pub scale: f64,
-    /// Devices are numbered, times begin at 0, and contents are numbers that mean nothing; addresses stay.
+    /// Number the devices, start times at 0, and replace content hashes by meaningless
+    /// numbers; addresses don't change.
     pub anonymize: bool,
 }
 
@@ -54,27 +55,27 @@ impl Default for TransformOptions {
     }
 }
 
-/// What was left out.
+/// Requests that were left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransformLedger {
-    /// Before the slice of time, or behind it.
+    /// Before or after the time slice.
     pub outside_time: u64,
-    /// Of devices that were not asked for.
+    /// On devices that weren't selected.
     pub other_devices: u64,
-    /// Not in the share of addresses.
+    /// Outside the share of addresses.
     pub not_in_share: u64,
-    /// Its address or time is no number of 64 bits any more.
+    /// The new address or time exceeds 64 bits.
     pub too_far: u64,
 }
 
-/// How far requests reach on each device, for merging.
+/// The highest address used on each device, for merging.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceExtents {
     ends: Vec<u64>,
 }
 
 impl DeviceExtents {
-    /// Takes requests in.
+    /// Adds requests.
     pub fn add(&mut self, requests: &[BlockRequest]) {
         for request in requests {
             let device = request.device as usize;
@@ -88,7 +89,7 @@ impl DeviceExtents {
         }
     }
 
-    /// Where each device begins, one behind the other at multiples of 1 MiB.
+    /// The start of each device when they are placed one after another at multiples of 1 MiB.
     pub fn begins(&self) -> Vec<u64> {
         let mut next = 0u64;
         self.ends
@@ -105,16 +106,16 @@ impl DeviceExtents {
     }
 }
 
-/// Makes a trace into another one.
+/// Transforms a trace.
 pub struct Transform {
     options: TransformOptions,
     first_ns: Option<u64>,
     /// The time of the first request that was kept.
     kept_ns: Option<u64>,
     devices: Devices,
-    /// Devices by their number in the trace: the new number, or none where they are left out.
+    /// New device indexes by old index; none for devices that are left out.
     numbers: Vec<Option<u32>>,
-    /// Extents are kept whose hash is at most this.
+    /// Keep extents with a hash up to this.
     share: u64,
     key: RandomState,
     requests: Vec<BlockRequest>,
@@ -122,10 +123,10 @@ pub struct Transform {
 }
 
 impl Transform {
-    /// At the beginning of a trace.
+    /// Starts transforming a trace.
     ///
     /// # Panics
-    /// Speed or scale is not above 0: our own mistake.
+    /// If speed or scale is not above 0.
     pub fn new(options: TransformOptions) -> Transform {
         assert!(
             options.speed > 0.0 && options.scale > 0.0,
@@ -136,7 +137,7 @@ impl Transform {
             kept_ns: None,
             devices: Devices::default(),
             numbers: Vec::new(),
-            // The cast stops at the largest number.
+            // The cast saturates.
             share: (options.share * u64::MAX as f64) as u64,
             key: RandomState::new(),
             requests: Vec::new(),
@@ -145,7 +146,7 @@ impl Transform {
         }
     }
 
-    /// Requests of the trace as they are to be; none where all of them are left out.
+    /// Transforms requests; empty if all of them are left out.
     pub fn apply(&mut self, requests: &[BlockRequest], devices: &Devices) -> &[BlockRequest] {
         self.requests.clear();
         for request in requests {
@@ -156,7 +157,7 @@ impl Transform {
         &self.requests
     }
 
-    /// What [`Transform::apply`] gave last.
+    /// The result of the last [`Transform::apply`].
     pub fn requests(&self) -> &[BlockRequest] {
         &self.requests
     }
@@ -166,7 +167,7 @@ impl Transform {
         &self.devices
     }
 
-    /// What was left out so far.
+    /// Requests left out so far, by reason.
     pub fn ledger(&self) -> TransformLedger {
         self.ledger
     }
@@ -175,7 +176,7 @@ impl Transform {
         let first_ns = *self.first_ns.get_or_insert(request.time_ns);
         let since = Duration::from_nanos(request.time_ns.saturating_sub(first_ns));
         let in_time = match self.options.length {
-            // Both are counted from the beginning of the trace.
+            // Time since the first request of the trace.
             Some(length) => {
                 since >= self.options.from && since < self.options.from.saturating_add(length)
             }
@@ -221,7 +222,7 @@ impl Transform {
         while self.numbers.len() <= index {
             let name = &devices.names()[self.numbers.len()];
             let asked = self.options.devices.is_empty() || self.options.devices.contains(name);
-            // A device gets its number when a request of it is kept, as in any trace.
+            // Only a device with kept requests gets an index, in order of appearance.
             self.numbers.push(asked.then_some(u32::MAX));
         }
         let number = self.numbers[index]?;

@@ -1,6 +1,6 @@
-//! Traces written: as files of several formats, and as tables. Called by `brunt trace convert`.
+//! Writes traces to files of several formats, and to tables. Called by `brunt trace convert`.
 //!
-//! The rule: a request that a format cannot say is left out and counted, by why; nothing is rounded but times.
+//! The rule: a request that a format cannot express is left out and counted, by reason; only times are rounded.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,16 +13,16 @@ use crate::error::TraceError;
 use crate::record::{BlockRequest, Devices, TraceOp};
 use crate::tables::BLOCK_REQUESTS;
 
-/// A format that can be written.
+/// An output format.
 pub struct Writer {
-    /// What the user types.
+    /// The name that users type.
     pub name: &'static str,
-    /// What it cannot say, in a line.
+    /// What it cannot express, in one line.
     pub cannot: &'static str,
     encoder: fn() -> Box<dyn Encode + Send>,
 }
 
-/// All formats of files that can be written; `parquet` is a folder.
+/// All file formats that can be written; `parquet` is a folder.
 pub const WRITERS: &[Writer] = &[
     Writer {
         name: "spc",
@@ -77,21 +77,21 @@ pub const WRITERS: &[Writer] = &[
     },
 ];
 
-/// The writer of this name.
+/// Looks up a writer by name.
 pub fn writer_named(name: &str) -> Option<&'static Writer> {
     WRITERS.iter().find(|writer| writer.name == name)
 }
 
-/// What became of the requests that were to be written.
+/// The requests to write, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WriteLedger {
-    /// Written.
+    /// Number of requests written.
     pub written: u64,
-    /// Left out: the format has no such operation.
+    /// Left out: the format lacks this operation.
     pub left_out_operation: u64,
-    /// Left out: the address or the length is no multiple of the format's blocks.
+    /// Left out: the address or length isn't a multiple of the format's block size.
     pub left_out_unaligned: u64,
-    /// Left out: the format has one device.
+    /// Left out: the format supports only one device.
     pub left_out_device: u64,
 }
 
@@ -102,10 +102,10 @@ enum LeftOut {
     Device,
 }
 
-/// Writes rows of a file.
+/// Encodes the rows of a file.
 trait Encode {
     fn head(&mut self, _out: &mut Vec<u8>) {}
-    /// A request, `since_ns` after the first one.
+    /// Encodes a request; `since_ns` is its time since the first one.
     fn row(
         &mut self,
         request: &BlockRequest,
@@ -113,15 +113,15 @@ trait Encode {
         name: &str,
         out: &mut Vec<u8>,
     ) -> Result<(), LeftOut>;
-    /// After the last one, with the devices there were.
+    /// Ends the file; `devices` are all devices that occurred.
     fn tail(&mut self, _devices: &Devices, _out: &mut Vec<u8>) {}
 }
 
-/// Where a trace is written to.
+/// The destination of a trace.
 pub struct TraceSink {
     path: String,
     target: Target,
-    /// The time of the first request: the zero of what is written.
+    /// The time of the first request, written as time zero.
     first_ns: Option<u64>,
     ledger: WriteLedger,
 }
@@ -136,11 +136,11 @@ enum Target {
     Table(Box<TableWriter>),
 }
 
-/// Rows of a part of a table.
+/// Rows per part of a table.
 const PART_ROWS: usize = 1 << 20;
 
 impl TraceSink {
-    /// A file of a format, into anything.
+    /// Writes a file in a format, to any writer.
     pub fn file(path: String, out: Box<dyn Write + Send>, writer: &Writer) -> TraceSink {
         let encoder = (writer.encoder)();
         let target = Target::File {
@@ -157,10 +157,10 @@ impl TraceSink {
         }
     }
 
-    /// The table [`BLOCK_REQUESTS`] in a folder, which is made if it is missing.
+    /// Writes the table [`BLOCK_REQUESTS`] to a folder, which is created if missing.
     ///
     /// # Errors
-    /// It has such a table, or cannot be written to.
+    /// The folder already has such a table, or cannot be written to.
     pub fn table(folder: &Path) -> Result<TraceSink, TraceError> {
         let options = WriterOptions {
             rows_max: PART_ROWS,
@@ -182,7 +182,7 @@ impl TraceSink {
     /// Writes requests.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing fails.
     pub fn write(
         &mut self,
         requests: &[BlockRequest],
@@ -204,7 +204,7 @@ impl TraceSink {
                     encoder.head(buffer);
                 }
                 for request in requests {
-                    // Files have no negative times: what is before the first request is at its time.
+                    // Files have no negative times, so times before the first request become zero.
                     let since_ns = request.time_ns.saturating_sub(first_ns);
                     let name = &devices.names()[request.device as usize];
                     match encoder.row(request, since_ns, name, buffer) {
@@ -218,7 +218,7 @@ impl TraceSink {
                     .map_err(|source| cannot_write(&self.path, source))
             }
             Target::Table(writer) => {
-                // A part is closed between two batches, so that memory is bounded by both together.
+                // A part is closed only between commits, so memory is bounded by one part and one run.
                 for run in requests.chunks(PART_ROWS / 16) {
                     append(writer, run, first_ns, devices);
                     writer.commit(Nanos(0))?;
@@ -229,10 +229,10 @@ impl TraceSink {
         }
     }
 
-    /// Writes what is left, and says what was written.
+    /// Writes the remaining data and returns the counts.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing fails.
     pub fn finish(mut self, devices: &Devices) -> Result<WriteLedger, TraceError> {
         match &mut self.target {
             Target::File {
@@ -280,7 +280,7 @@ fn append(writer: &mut TableWriter, requests: &[BlockRequest], first_ns: u64, de
     }
 }
 
-/// Of a sector, in formats that count them.
+/// Bytes per sector, in formats that count them.
 const SECTOR_BYTES: u64 = 512;
 
 fn sectors(bytes: u64) -> Result<u64, LeftOut> {
@@ -291,7 +291,7 @@ fn sectors(bytes: u64) -> Result<u64, LeftOut> {
     }
 }
 
-/// Writes formatted text behind a buffer, which does not fail.
+/// Appends formatted text to a buffer; this cannot fail.
 macro_rules! put {
     ($out:expr, $($text:tt)*) => { write!($out, $($text)*).expect("memory can be written to") };
 }
@@ -332,9 +332,9 @@ fn split(since_ns: u64) -> (u64, u64) {
 
 struct Iolog {
     version: u8,
-    /// Devices that were added and opened.
+    /// Number of devices already added and opened.
     known: u32,
-    /// Of the wait before, in version 2.
+    /// Time of the last wait, in version 2.
     last_us: u64,
 }
 
@@ -343,7 +343,7 @@ impl Iolog {
         if self.version == 3 {
             put!(out, "{us} ");
         }
-        // Names are words of a line.
+        // Names must be single words.
         out.extend(name.bytes().map(|byte| {
             if byte.is_ascii_whitespace() {
                 b'_'
@@ -375,7 +375,7 @@ impl Encode for Iolog {
             TraceOp::Other => return Err(LeftOut::Operation),
         };
         let us = since_ns / 1000;
-        // Devices are numbered as they appear.
+        // Devices are numbered in order of appearance.
         if request.device >= self.known {
             self.known = request.device + 1;
             self.action(us, name, "add", out);
@@ -409,7 +409,7 @@ impl Encode for Msr {
         } else {
             "Write"
         };
-        // A name of this format is taken apart again; any other is the host's, and its disk is 0.
+        // A name in this format is split into host and disk; any other is the host, with disk 0.
         let (host, disk) = match name.rsplit_once('-') {
             Some((host, disk))
                 if !disk.is_empty() && disk.bytes().all(|byte| byte.is_ascii_digit()) =>
@@ -478,7 +478,7 @@ struct HfPlayer {
 }
 
 impl Encode for HfPlayer {
-    /// The columns of its samples. Without those that we do not know, hfplayer does not take a trace.
+    /// The columns of its samples. hfplayer rejects a trace that lacks any of them, even those unknown to us.
     fn head(&mut self, out: &mut Vec<u8>) {
         put!(
             out,
@@ -507,7 +507,7 @@ impl Encode for HfPlayer {
             sectors(request.len_bytes.into())?,
         );
         let response_ns = request.response_ns.unwrap_or(0);
-        // Ticks are nanoseconds; the first column is a row's number, by which dependencies name it.
+        // Ticks are nanoseconds; the first column is the row number, which dependencies refer to.
         put!(
             out,
             "{},{}.{:03},{since_ns},",
@@ -559,7 +559,7 @@ impl Encode for Vscsi {
         let mut record = [0; 32];
         record[..4].copy_from_slice(&self.serial.to_le_bytes());
         record[4..8].copy_from_slice(&request.len_bytes.to_le_bytes());
-        // Its data is in one piece.
+        // Its data is in one segment.
         record[8..12].copy_from_slice(&1u32.to_le_bytes());
         record[12..14].copy_from_slice(&command.to_le_bytes());
         record[14..16].copy_from_slice(&0x0100u16.to_le_bytes());

@@ -1,6 +1,6 @@
-//! Archives of files, read as a stream: tar (POSIX.1-1988 ustar, pax and GNU's long names) and zip (APPNOTE 6.3, stored and
-//! deflated members). The one rule: members come in the order of the archive, and what a member is is checked before its
-//! bytes are handed out.
+//! Reads archives as a stream: tar (POSIX.1-1988 ustar, pax and GNU's long names) and zip (APPNOTE
+//! 6.3, stored and deflated members). The one rule: members come in archive order, and a member's
+//! type is checked before its bytes are handed out.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,9 +9,9 @@ use flate2::{Crc, Decompress, FlushDecompress, Status};
 
 use crate::{Contents, UnpackError};
 
-/// Headers and data of tar come in blocks of so many bytes.
+/// Tar headers and data are padded to blocks of this size.
 pub(crate) const TAR_BLOCK_BYTES: usize = 512;
-/// A name in a header of its own is no longer than this.
+/// Maximum length of a name stored in a separate header.
 const NAME_BYTES_MAX: u64 = 64 << 10;
 
 type Input = Box<dyn BufRead + Send>;
@@ -22,11 +22,11 @@ pub struct Archive {
     shared: Arc<Mutex<Body>>,
 }
 
-/// A file in an archive. Its bytes end where the next one is asked for.
+/// A file in an archive. Its bytes are readable until the next member is requested.
 pub struct ArchiveMember {
     /// Its path in the archive.
     pub name: String,
-    /// What it contains, packed or not.
+    /// Its contents, which may themselves be compressed.
     pub bytes: Box<dyn Read + Send>,
 }
 
@@ -36,29 +36,29 @@ enum ArchiveFormat {
     Zip,
 }
 
-/// Where in the archive reading is.
+/// The reading position in the archive.
 struct Body {
     input: Input,
     name: String,
-    /// Bytes of the member that are left, if that is known.
+    /// Remaining bytes of the member, if known.
     left: u64,
-    /// Bytes of tar after it that fill up its last block.
+    /// Bytes that pad the member to a whole tar block.
     padding: u64,
     deflated: Option<Deflated>,
     crc: Crc,
-    /// What [`Body::crc`] has to be, as far as it is known before the member ends.
+    /// The expected value of [`Body::crc`], if it is known before the member ends.
     expected_crc: Option<u32>,
 }
 
-/// A member of zip whose end only its contents show.
+/// A deflated zip member; only its contents show where it ends.
 struct Deflated {
     decoder: Decompress,
     ended: bool,
-    /// Its sum and sizes follow it.
+    /// Its checksum and sizes follow it.
     has_descriptor: bool,
 }
 
-/// The archive that begins with `magic`, or the file.
+/// The archive if `magic` identifies one, otherwise the plain file.
 pub(crate) fn of(magic: &[u8], input: Box<dyn Read + Send>) -> Contents {
     let format = match magic {
         [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => ArchiveFormat::Zip,
@@ -81,7 +81,7 @@ pub(crate) fn of(magic: &[u8], input: Box<dyn Read + Send>) -> Contents {
 }
 
 impl Archive {
-    /// What kind of archive it is.
+    /// The archive's format.
     pub fn kind(&self) -> &'static str {
         match self.format {
             ArchiveFormat::Tar => "tar",
@@ -89,10 +89,10 @@ impl Archive {
         }
     }
 
-    /// The next file in it; what is left of the one before is skipped. Folders and links are passed over.
+    /// The next file in the archive. Skips the rest of the previous one; ignores directories and links.
     ///
     /// # Errors
-    /// The archive cannot be read or is damaged, or a member is of a kind that is not supported ([`UnpackError`]).
+    /// The archive cannot be read or is damaged, or a member is of an unsupported kind ([`UnpackError`]).
     pub fn next_member(&mut self) -> io::Result<Option<ArchiveMember>> {
         let mut body = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         body.skip_rest()?;
@@ -167,12 +167,12 @@ impl Body {
         .into()
     }
 
-    /// Goes behind the member.
+    /// Skips the rest of the member.
     fn skip_rest(&mut self) -> io::Result<()> {
         let mut waste = [0; 4096];
         while self.read(&mut waste)? > 0 {}
         let padding = std::mem::take(&mut self.padding);
-        // A tar whose last block is cut is none the worse.
+        // A tar file may end within its last block's padding.
         io::copy(&mut (&mut self.input).take(padding), &mut io::sink())?;
         if self
             .deflated
@@ -186,7 +186,7 @@ impl Body {
         Ok(())
     }
 
-    /// A whole block of tar; `None` at the end of the archive.
+    /// Reads a tar block; `None` at the end of the archive.
     fn block(&mut self) -> io::Result<Option<[u8; TAR_BLOCK_BYTES]>> {
         let mut block = [0; TAR_BLOCK_BYTES];
         if self.input.fill_buf()?.is_empty() {
@@ -247,7 +247,7 @@ impl Body {
             self.input.read_exact(&mut header[..4])?;
             match &header[..4] {
                 [b'P', b'K', 3, 4] => {}
-                // The list of members, or the end of an archive that has none.
+                // The central directory, or the end of an archive without one.
                 [b'P', b'K', 1, 2] | [b'P', b'K', 5 | 6, 6] => return Ok(false),
                 _ => return Err(ErrorKind::InvalidData.into()),
             }
@@ -268,7 +268,7 @@ impl Body {
             };
             match method {
                 0 if has_descriptor => {
-                    // Only an empty one shows where it ends.
+                    // Without a size, only an empty stored member can be delimited.
                     if !self
                         .input
                         .fill_buf()?
@@ -301,7 +301,8 @@ impl Body {
         }
     }
 
-    /// What follows a member whose sizes were not known before it: sum and sizes, of 32 or 64 bits.
+    /// Reads the descriptor after a member whose sizes were not known in advance:
+    /// checksum and sizes, of 32 or 64 bits.
     fn descriptor(&mut self) -> io::Result<()> {
         let mut found = [0; 24];
         self.input.read_exact(&mut found[..12])?;
@@ -352,7 +353,7 @@ impl Deflated {
     }
 }
 
-/// Whether a block is a header of tar: its sum is in it, taken with blanks in the sum's place.
+/// Whether a block is a tar header: it contains its own checksum, computed with the checksum field blank.
 fn tar_checksum_fits(block: &[u8]) -> bool {
     let Some(block) = block.get(..TAR_BLOCK_BYTES) else {
         return false;
@@ -362,11 +363,11 @@ fn tar_checksum_fits(block: &[u8]) -> bool {
         .zip(block)
         .map(|(at, byte)| if blank(at) { 32 } else { u64::from(*byte) })
         .sum();
-    // A name, and a type that is one.
+    // A valid header has a name and the right checksum.
     block[0] != 0 && tar_number(&block[148..156]) == Some(sum)
 }
 
-/// Digits in octal, or, by GNU, a large number in binary.
+/// A number in octal digits or, in GNU's extension, a large one in binary.
 fn tar_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field[1..].split_at(field.len().checked_sub(9)?);
@@ -387,7 +388,7 @@ fn tar_number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// The name in a header of tar.
+/// The name in a tar header.
 fn tar_name(header: &[u8]) -> String {
     let name = text_of(&header[..100]);
     match header[257..].starts_with(b"ustar\0") && header[345] != 0 {
@@ -401,7 +402,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// A value in a pax header: lines of `LENGTH KEY=VALUE`.
+/// A value in a pax header, which consists of lines `LENGTH KEY=VALUE`.
 fn pax<'a>(header: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let lines = header.split(|byte| *byte == b'\n');
     let mut values = lines.filter_map(|line| {
@@ -411,7 +412,7 @@ fn pax<'a>(header: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     values.next_back()
 }
 
-/// The packed size in a zip64 field: it follows the unpacked one.
+/// The packed size in a zip64 extra field: it follows the unpacked size.
 fn zip64_packed(mut extra: &[u8]) -> Option<u64> {
     while extra.len() >= 4 {
         let (kind, len) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));

@@ -1,4 +1,4 @@
-//! gzip files: members one after another, and the zeroes that tapes and block devices leave behind them.
+//! gzip files: consecutive members, and the padding of zeros that tapes and block devices leave after them.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,12 +8,12 @@ use crate::UnpackError;
 
 /// A gzip file.
 pub(crate) struct Gzip<R> {
-    /// `None` only while members change, and after the last one.
+    /// `None` only between members and after the last one.
     member: Option<GzDecoder<R>>,
 }
 
 impl<R: BufRead> Gzip<R> {
-    /// One with at least one member.
+    /// A file with at least one member.
     pub fn new(input: R) -> Gzip<R> {
         Gzip {
             member: Some(GzDecoder::new(input)),
@@ -38,7 +38,7 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-/// What is behind a member, if there is another one.
+/// The input at the next member, or `None` if there isn't one.
 fn next<R: BufRead>(mut input: R) -> io::Result<Option<R>> {
     loop {
         let bytes = input.fill_buf()?;

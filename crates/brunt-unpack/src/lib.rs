@@ -1,9 +1,9 @@
-//! Reads a file that may be packed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a stream of what is in it. Traces
-//! of packets and of block requests are opened with it.
+//! Reads a file that may be compressed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a
+//! stream of its contents. Packet captures and block traces are opened with it.
 //!
-//! The rule: which of them it is, its first bytes say, never its name; several packed files one after another are read
-//! as one. Of a file that is cut, all that can be unpacked is read before the error. What cannot be unpacked is refused by
-//! name, never read as if it were text.
+//! The rule: the format is detected from the first bytes, never from the name, and several compressed
+//! files in a row are read as one. A truncated file yields everything that can be unpacked before the
+//! error. An unsupported format is refused by name, never read as if it were text.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -14,47 +14,47 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 pub use archive::{Archive, ArchiveMember};
 
-/// How a file can be packed, for help texts.
+/// Supported compression and archive formats, for help texts.
 pub const PACKINGS: &str =
     "plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive";
 
-/// What is looked at of a file: a tar archive shows by the sum of its first header.
+/// Bytes read to detect the format: a tar archive is detected by the checksum of its first header.
 const BEGINNING_BYTES: u64 = archive::TAR_BLOCK_BYTES as u64;
-/// Packed bytes that are read at a time.
+/// Compressed bytes read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
-/// `zstd --long=31` and `--ultra` need a window of up to 2 GiB; memory is used only as far as a file fills it.
+/// `zstd --long=31` and `--ultra` need a window of up to 2 GiB; only the part that a file fills takes memory.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// Why a file cannot be unpacked; inside an [`io::Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// A packing that is not read here.
+    /// An unsupported compression format.
     #[error("it is packed with {packing}, which is not supported: unpack it first")]
     Packing {
-        /// Its name, perhaps with the tool.
+        /// Its name, possibly with the tool that unpacks it.
         packing: &'static str,
     },
-    /// An archive where one file is wanted.
+    /// An archive where a single file is required.
     #[error("it is a {archive} archive: extract the file that is meant")]
     Archive {
         /// Its kind.
         archive: &'static str,
     },
-    /// A member of an archive that is not read here.
+    /// An archive member of an unsupported kind.
     #[error("{member} in the archive is {what}, which is not supported: extract it first")]
     Member {
         /// Its name.
         member: String,
-        /// What is special about it.
+        /// Why it is unsupported.
         what: &'static str,
     },
-    /// Something else follows a packed file.
+    /// Other data follows a compressed file.
     #[error("after {packing} data, other bytes follow")]
     Trailing {
-        /// What came before.
+        /// The format of the preceding data.
         packing: &'static str,
     },
-    /// The contents are not those that were packed.
+    /// A member's checksum doesn't match.
     #[error("the checksum of {member} in the archive is wrong")]
     Checksum {
         /// Its name.
@@ -63,7 +63,7 @@ pub enum UnpackError {
 }
 
 impl UnpackError {
-    /// What is wrong with a file, if an error says so.
+    /// The cause of an I/O error, if it is an [`UnpackError`].
     pub fn of(error: &io::Error) -> Option<&UnpackError> {
         error.get_ref()?.downcast_ref()
     }
@@ -81,7 +81,7 @@ impl From<UnpackError> for io::Error {
     }
 }
 
-/// What a file contains.
+/// The contents of a file.
 pub enum Contents {
     /// The bytes of one file.
     File(Box<dyn Read + Send>),
@@ -89,11 +89,11 @@ pub enum Contents {
     Archive(Archive),
 }
 
-/// What a file contains: unpacked, where it is packed.
+/// Opens a file's contents, decompressing them if needed.
 ///
 /// # Errors
-/// Its first bytes cannot be read, it is packed in a way that is not supported ([`UnpackError`]), or there is no memory to
-/// unpack with.
+/// The first bytes cannot be read, the format is unsupported ([`UnpackError`]), or there
+/// isn't enough memory to decompress.
 pub fn contents(input: Box<dyn Read + Send>) -> io::Result<Contents> {
     let (magic, input) = beginning(input)?;
     let is_packed = packing(&magic)?;
@@ -104,7 +104,7 @@ pub fn contents(input: Box<dyn Read + Send>) -> io::Result<Contents> {
     Ok(archive::of(&magic, input))
 }
 
-/// The same of what has to be one file.
+/// Like [`contents`], for input that must be a single file.
 ///
 /// # Errors
 /// See [`contents`]; or it is an archive.
@@ -120,13 +120,13 @@ pub fn unpacked(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>>
 
 type Unpack = fn(Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>>;
 
-/// The first bytes of a file, and all of it.
+/// The first bytes of a file, and a reader of the whole file.
 fn beginning(mut input: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut magic = Vec::with_capacity(BEGINNING_BYTES as usize);
     let read = (&mut input).take(BEGINNING_BYTES).read_to_end(&mut magic);
     match read {
         Ok(_) => Ok((magic.clone(), Box::new(Cursor::new(magic).chain(input)))),
-        // A packed file that is cut so early still has its first bytes.
+        // A compressed file that is truncated this early still has its first bytes.
         Err(error) if !magic.is_empty() && error.kind() != io::ErrorKind::Interrupted => {
             let failed = Failing(Some(error));
             Ok((magic.clone(), Box::new(Cursor::new(magic).chain(failed))))
@@ -135,7 +135,7 @@ fn beginning(mut input: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Re
     }
 }
 
-/// An error that comes after what could be read.
+/// A reader that fails with an error, placed after the data that could be read.
 struct Failing(Option<io::Error>);
 
 impl Read for Failing {
@@ -144,7 +144,7 @@ impl Read for Failing {
     }
 }
 
-/// What unpacks a file with this beginning; `None` if it is not packed.
+/// The decompressor for a file with these first bytes; `None` if it is not compressed.
 fn packing(magic: &[u8]) -> io::Result<Option<Unpack>> {
     let unpack: Unpack = match magic {
         // RFC 1952, 2.3.1.
@@ -153,7 +153,7 @@ fn packing(magic: &[u8]) -> io::Result<Option<Unpack>> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => zstd,
         // The .xz file format, 2.1.1.1.
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => xz::open,
-        // A block's magic number, the digits of pi, or of an empty file the square root's.
+        // The magic number of a block (the digits of pi), or of the end of an empty file (those of its square root).
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, ..]
         | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, ..] => |input| {
             Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(
@@ -171,7 +171,7 @@ fn packing(magic: &[u8]) -> io::Result<Option<Unpack>> {
     Ok(Some(unpack))
 }
 
-/// Refuses packings by name.
+/// Refuses unsupported formats by name.
 fn unsupported(magic: &[u8]) -> io::Result<()> {
     let packing = match magic {
         [0x02, 0x21, 0x4c, 0x18, ..] => "lz4's legacy format (lz4 -dc)",
@@ -203,14 +203,14 @@ fn zstd(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     Ok(Box::new(decoder))
 }
 
-/// Frames of lz4, one after another.
+/// Consecutive lz4 frames.
 struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
 
 impl<R: BufRead> Read for Lz4<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = self.0.read(into)?;
-            // A frame ends, and the next one begins.
+            // Continue if one frame has ended and another follows.
             if read > 0 || into.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
                 return Ok(read);
             }

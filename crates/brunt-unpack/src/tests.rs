@@ -39,7 +39,7 @@ fn packed_or_not_the_content_is_the_same() {
     }
 }
 
-/// Text that does not pack well: many blocks and chunks.
+/// Text that compresses poorly and so fills many blocks and chunks.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut next = || {
@@ -49,13 +49,13 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Of a file that is cut in the middle, nearly half is read, whatever the size of reads; then comes the error.
+/// A file truncated in the middle yields nearly half of its contents, whatever the size of reads, and then the error.
 #[test]
 fn what_is_before_a_cut_is_read() {
     let text = noise(4 << 20);
     for (packed, least) in [
         (gzip(&text), 0.49),
-        // A zstd block has 128 KiB.
+        // A zstd block is 128 KiB.
         (zstd::encode_all(text.as_slice(), 1).unwrap(), 0.46),
         (xz(&text), 0.49),
     ] {
@@ -78,7 +78,7 @@ fn what_is_before_a_cut_is_read() {
     }
 }
 
-/// `xz --x86 --delta --lzma2` is read, too.
+/// `xz --x86 --delta --lzma2` is supported.
 #[test]
 fn filters_are_undone() {
     let mut options = lzma_rust2::XzOptions::with_preset(1);
@@ -104,7 +104,7 @@ fn a_packed_file_that_is_cut_is_an_error() {
     }
 }
 
-/// Packs with a program that is installed here; `None`, said aloud, without it.
+/// Compresses with an installed program; prints a notice and returns `None` if the program is missing.
 fn packed_by(command: &str, folder: &std::path::Path, out: &str) -> Option<Vec<u8>> {
     let ran = std::process::Command::new("sh")
         .args(["-c", command])
@@ -119,7 +119,7 @@ fn packed_by(command: &str, folder: &std::path::Path, out: &str) -> Option<Vec<u
     Some(std::fs::read(folder.join(out)).unwrap())
 }
 
-/// What the usual programs pack, with their options, is what was packed.
+/// Files compressed by the usual programs, with their options, unpack to the original contents.
 #[test]
 fn files_of_the_usual_programs_are_unpacked() {
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn files_in_archives_are_read_one_after_another() {
     }
 }
 
-/// A wrong byte in a zip archive is found, and members that are not read are refused by their names.
+/// A corrupted byte in a zip archive is detected, and unsupported members are refused by name.
 #[test]
 fn damaged_and_foreign_members_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,18 +1,18 @@
-//! xz files, unpacked as their bytes come.
+//! xz files, decompressed as their bytes arrive.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
 use lzma_rust2::{Action, Status, XzReader, XzStream};
 
-/// Memory that an xz file may ask for; `xz -9` asks for 64 MiB.
+/// Memory limit for decompressing an xz file; `xz -9` needs 64 MiB.
 const XZ_MEMORY_KIB_MAX: u32 = 256 << 10;
 
-/// Opens one. The flags of its first block (3.1.2) count its filters.
+/// Opens an xz file. The flags of its first block (3.1.2) contain the number of filters.
 pub(crate) fn open(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut packed = crate::buffered(input);
     let flags = packed.fill_buf()?.get(13).copied();
     if flags.is_some_and(|flags| flags & 3 > 1) {
-        // More filters than the other decoder takes.
+        // More filters than [`Xz`] supports.
         return Ok(Box::new(XzReader::new_mem_limit(
             packed,
             true,
@@ -25,13 +25,13 @@ pub(crate) fn open(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Sen
     }))
 }
 
-/// A reader of whole chunks would lose the last one of a file that is cut, up to 2 MiB.
+/// Decompresses incrementally. A reader of whole chunks would lose the last one, up to 2 MiB, of a truncated file.
 struct Xz<R> {
     packed: R,
     stream: XzStream,
 }
 
-/// Bytes unpacked at a time: those before damage in the same piece are lost.
+/// Maximum bytes decompressed per call: if a call finds damage, its output is lost.
 const XZ_PIECE_BYTES: usize = 16 << 10;
 
 impl<R: BufRead> Read for Xz<R> {
@@ -44,7 +44,7 @@ impl<R: BufRead> Read for Xz<R> {
         loop {
             let packed = self.packed.fill_buf()?;
             let is_all = packed.is_empty();
-            // What is unpacked already comes first, even if the file ends in the middle.
+            // Return what is already decompressed first, even if the file is truncated.
             let mut step = self.stream.process(packed, into, Action::Run)?;
             if is_all && step.bytes_produced == 0 && step.status == Status::Ok {
                 let cut = |error| io::Error::new(ErrorKind::UnexpectedEof, error);

@@ -1,6 +1,6 @@
-//! Reads bytes from an untrusted sender. Every parser of captured traffic borrows through it. The one rule: a
-//! length is checked against its named limit before it is used, and a message that ends too early is
-//! [`ParseError::Incomplete`], never malformed.
+//! Reads bytes from an untrusted sender. Every parser of captured traffic borrows through it. The
+//! one rule: check a length against its named limit before using it; a message that ends too early
+//! is [`ParseError::Incomplete`], never malformed.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -9,26 +9,26 @@ use crate::Malformed;
 /// Why a parse stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The bytes end here; at least this many (counted from the start) would be needed.
+    /// The bytes end too early; at least this many, counted from the start, are needed.
     #[error("the message is cut short: {0} bytes are needed")]
     Incomplete(usize),
-    /// The bytes say something that the protocol does not allow.
+    /// The bytes violate the protocol.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
-/// File data inside a message: where it lies and how much of it is at hand.
+/// File data inside a message: its position, length and the available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileData<'a> {
-    /// Where the data starts, in bytes from the start of the message.
+    /// Offset of the data in bytes from the start of the message.
     pub at: usize,
     /// Bytes of data in the message as sent.
     pub len: u32,
-    /// What is at hand: all, or a first part, or nothing when the data went by elsewhere.
+    /// The available bytes: all of the data, its beginning, or nothing if the data was handled elsewhere.
     pub bytes: &'a [u8],
 }
 
-/// A place in `bytes`, moving forward. XDR reads (RFC 4506): big-endian, padded to four bytes.
+/// A read position in `bytes`. Reads XDR (RFC 4506): big-endian, padded to four bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -40,7 +40,7 @@ pub struct Cursor<'a> {
 type Result<T> = std::result::Result<T, ParseError>;
 
 impl<'a> Cursor<'a> {
-    /// At the start of `bytes`.
+    /// Starts at the beginning of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Cursor<'a> {
         Cursor {
@@ -50,8 +50,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// At the start of a message whose file data (with its padding) was left out at `at`:
-    /// what follows the data in the message follows directly there.
+    /// Starts at the beginning of a message whose file data (with its padding) was left out at
+    /// `at`; the rest of the message follows there directly.
     #[inline]
     pub fn with_elided_data(bytes: &'a [u8], at: usize) -> Cursor<'a> {
         Cursor {
@@ -61,25 +61,25 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Bytes walked over.
+    /// Number of bytes consumed.
     #[inline]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// What has not been walked over.
+    /// The bytes that are not yet consumed.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// A complaint about the place `back` bytes before this one.
+    /// An error about the position `back` bytes before this one.
     #[inline]
     pub fn malformed(&self, back: usize, what: &'static str) -> ParseError {
         Malformed::new(self.at.saturating_sub(back), what).into()
     }
 
-    /// The next `count` bytes.
+    /// Consumes the next `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         match self.bytes[self.at..].get(..count) {
@@ -91,13 +91,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Walks over `count` bytes.
+    /// Skips `count` bytes.
     #[inline]
     pub fn skip(&mut self, count: usize) -> Result<()> {
         self.take(count).map(|_| ())
     }
 
-    /// The next bytes seen as a wire struct.
+    /// Consumes the next bytes as a wire struct.
     #[inline]
     pub fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Result<&'a T> {
         match T::ref_from_prefix(&self.bytes[self.at..]) {
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A count of things, at most `max`.
+    /// A count of at most `max`.
     #[inline]
     pub fn count(&mut self, max: u32, what: &'static str) -> Result<u32> {
         let count = self.u32()?;
@@ -158,7 +158,7 @@ impl<'a> Cursor<'a> {
         Ok(count)
     }
 
-    /// A variable-length opaque of at most `max` bytes with its padding.
+    /// A variable-length opaque of at most `max` bytes, with its padding.
     #[inline]
     pub fn opaque(&mut self, max: u32, what: &'static str) -> Result<&'a [u8]> {
         let len = self.count(max, what)? as usize;
@@ -167,8 +167,8 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// File data: like an opaque, but it may be left out or cut short; what lies after data
-    /// that was cut short is not there either.
+    /// File data: like an opaque, but it may be left out or truncated. If it is truncated,
+    /// everything after it is missing too.
     #[inline]
     pub fn data(&mut self, max: u32, what: &'static str) -> Result<FileData<'a>> {
         let len = self.count(max, what)?;
@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Zero bytes that follow an XDR opaque of `len` bytes.
+/// Number of zero bytes that pad an XDR opaque of `len` bytes.
 #[inline]
 pub const fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
@@ -197,7 +197,7 @@ pub const fn padding(len: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Too short is Incomplete with the right need; too long is Malformed with its place.
+    /// Too short is Incomplete with the correct need; too long is Malformed at the correct position.
     #[test]
     fn opaques() {
         let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Data may be whole, cut or left out, and its place and length stay known.
+    /// Data may be complete, truncated or left out; its position and length stay known.
     #[test]
     fn data() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];

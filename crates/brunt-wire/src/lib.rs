@@ -1,5 +1,5 @@
-//! Converts bytes to messages and back. Used by all protocol implementations of Brunt; depends on none. The
-//! one rule: nothing here waits, reads a clock, allocates by an unchecked length, or is unsafe.
+//! Converts bytes to messages and back. All protocol implementations of Brunt use it; it depends on none of
+//! them. The one rule: nothing here waits, reads a clock, allocates by an unchecked length, or is unsafe.
 #![forbid(unsafe_code)]
 
 pub mod cursor;
@@ -14,19 +14,18 @@ pub mod sheepdog;
 
 pub use cursor::{Cursor, FileData, ParseError};
 
-/// A peer sent bytes that its protocol does not allow. Count it, answer as the protocol says,
-/// carry on.
+/// A peer violated its protocol. Count it, respond as the protocol requires, and carry on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed at byte {offset}: {what}")]
 pub struct Malformed {
-    /// Where in the message, in bytes from its start.
+    /// Offset in bytes from the start of the message.
     pub offset: usize,
-    /// What the protocol wanted there.
+    /// What the protocol requires there.
     pub what: &'static str,
 }
 
 impl Malformed {
-    /// A complaint about the byte at `offset`.
+    /// An error about the byte at `offset`.
     pub const fn new(offset: usize, what: &'static str) -> Malformed {
         Malformed { offset, what }
     }

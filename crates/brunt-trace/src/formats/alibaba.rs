@@ -1,11 +1,11 @@
-//! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces): `device_id,opcode,offset,
-//! length,timestamp`. Bytes, microseconds since 1970.
+//! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces):
+//! `device_id,opcode,offset,length,timestamp`. Bytes, microseconds since 1970.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
 use crate::record::TraceOp;
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "alibaba",
     help: "Alibaba Cloud 2020: device_id,opcode,offset,length,timestamp",

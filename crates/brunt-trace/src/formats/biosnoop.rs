@@ -1,12 +1,12 @@
-//! What bcc's biosnoop prints: `TIME(s) COMM PID DISK T SECTOR [BYTES] [QUE(ms)] LAT(ms)` under a line with these names, a row
-//! for each request when it was answered. (bpftrace's biosnoop.bt has no addresses.)
+//! Output of bcc's biosnoop: `TIME(s) COMM PID DISK T SECTOR [BYTES] [QUE(ms)] LAT(ms)` under a header
+//! with these names, and one row per completed request. (bpftrace's biosnoop.bt prints no addresses.)
 
 use super::{RowOutcome, TextRow, TextRows, described::in_unit};
 use crate::field::{number, seconds};
 use crate::format::{DamagedRow, Decode, Format};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "biosnoop",
     help: "bcc's biosnoop: TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)",
@@ -21,13 +21,13 @@ pub const FORMAT: Format = Format {
     decoder: |_| Box::new(Biosnoop(TextRows::new(Lines { has_queue: None }))),
 };
 
-/// Seconds count from the first answer, before which its request was made.
+/// Times count from the first completion; this offset keeps earlier start times positive.
 const ZERO_NS: u64 = 1_000_000_000_000;
 
 struct Biosnoop(TextRows<Lines>);
 
 struct Lines {
-    /// Whether there is a column with the time in the queue; `None` until the names of columns came.
+    /// Whether there is a column for the time in the queue; `None` until the header is read.
     has_queue: Option<bool>,
 }
 
@@ -69,7 +69,7 @@ impl TextRow for Lines {
     }
 }
 
-/// A process may have blanks in its name: columns are counted from the end.
+/// A process name may contain blanks, so columns are counted from the end.
 fn request(line: &[u8], has_queue: bool, devices: &mut Devices) -> Option<BlockRequest> {
     let mut words = line
         .split(|byte| byte.is_ascii_whitespace())

@@ -1,5 +1,5 @@
-//! What blkparse prints: `major,minor cpu number seconds pid action rwbs …`, then for steps of requests `sector + sectors
-//! [process]`. A summary may follow, which is passed over.
+//! Output of blkparse: `major,minor cpu number seconds pid action rwbs …`, followed for steps of
+//! requests by `sector + sectors [process]`. A summary at the end is ignored.
 
 use super::{RowOutcome, word};
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
@@ -8,7 +8,7 @@ use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::formats::{TextRow, TextRows};
 use crate::record::{BlockRequest, Devices};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "blkparse",
     help: "what blkparse prints: major,minor cpu number seconds pid action rwbs sector + sectors",
@@ -39,7 +39,7 @@ struct Blkparse {
 
 struct Lines {
     events: EventRequests,
-    /// The summary began.
+    /// The summary has started.
     summary: bool,
 }
 
@@ -123,7 +123,7 @@ impl Lines {
     }
 }
 
-/// `sector + sectors`, or `sector / sectors` of a split; a flush has none, and neither has a command of a driver.
+/// Parses `sector + sectors`, or `sector / sectors` of a split; flushes and driver commands have none.
 fn blocks(rest: &[u8]) -> (Option<u64>, Option<u64>) {
     let read = || {
         let (sector, rest) = word(rest)?;
@@ -137,7 +137,7 @@ fn blocks(rest: &[u8]) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// The flags as blkparse writes them: F for a flush before, what it is, F again for FUA, then others.
+/// Parses blkparse's flags: F for a preceding flush, the operation, F again for FUA, then others.
 pub(super) fn kind(flags: &[u8], bare: bool) -> EventKind {
     let flush = flags.first() == Some(&b'F');
     let rest = if flush { &flags[1..] } else { flags };

@@ -1,14 +1,14 @@
-//! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a head of plain text up to the
-//! line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`. Seconds, sectors
-//! of 512 bytes; `op` begins with R or W and may go on with flags (`RA` is read-ahead). A file may have another head behind
-//! the first or between rows, as one that was put together of several: the lines up to the next one that names the columns.
+//! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a plain-text head up
+//! to the line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`.
+//! Seconds, sectors of 512 bytes; `op` begins with R or W and may have more flags (`RA` is read-ahead). A
+//! concatenated file may contain further heads, each up to the next line that names the columns.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "blkreplay",
     help: "blkreplay's .load: start ; sector ; length ; op ; delay ; duration",
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!((requests, damaged.len()), (vec![first, second], 0));
     }
 
-    /// Text before the columns is no damage, text behind them is; flags of an operation are kept out.
+    /// Text before the columns is not damage, text after them is; flags of an operation are ignored.
     #[test]
     fn heads_and_damage() {
         let (requests, _, damaged) = read(
@@ -116,8 +116,8 @@ mod tests {
         );
     }
 
-    /// `windows-mssql.load.gz` of the publisher's examples has the end of its head twice; blkreplay itself takes loads that
-    /// follow each other in one stream.
+    /// The publisher's `windows-mssql.load.gz` contains the end of its head twice; blkreplay itself
+    /// accepts concatenated loads in one stream.
     #[test]
     fn another_head_is_no_damage() {
         let names = "start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n";
@@ -129,10 +129,10 @@ mod tests {
         };
         check(&[text, names, text, names, row, row], 2, &[]);
         check(&[text, names, row, text, text, names, row], 2, &[]);
-        // Without the line that names the columns, it is damage: before the next row, and at the end.
+        // Without the line that names the columns, the text is damaged: before the next row, and at the end.
         check(&[text, names, text, row, text, names, row], 2, &[4]);
         check(&[names, row, text, row, text], 2, &[3, 6]);
-        // A head is not as long as a file.
+        // The number of head lines is limited.
         let many = text.repeat(HEAD_LINES + 2);
         check(&[names, row, &many, names, row], 2, &[3, 5]);
     }

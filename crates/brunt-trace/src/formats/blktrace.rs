@@ -1,15 +1,16 @@
-//! blktrace's binary files, one for each CPU (`linux/blktrace_api.h`): events of 48 bytes (version 7) or 64 (version 8),
-//! each followed by `pdu_len` bytes of its own, in the byte order of the host.
+//! blktrace's binary files, one per CPU (`linux/blktrace_api.h`): events of 48 bytes (version 7) or
+//! 64 (version 8), each followed by `pdu_len` bytes of payload, in the byte order of the host.
 //!
-//! Version 7: u32 magic and version, u32 number, u64 ns, u64 sector, u32 bytes, u32 action, u32 pid, u32 device, u32 CPU,
-//! u16 error, u16 pdu_len. Version 8 has the action as a u64 behind the pid, and ends with 12 bytes that say nothing.
+//! Version 7: u32 magic and version, u32 number, u64 ns, u64 sector, u32 bytes, u32 action, u32
+//! pid, u32 device, u32 CPU, u16 error, u16 pdu_len. Version 8 has the action as a u64 after the
+//! pid, and ends with 12 unused bytes.
 
 use super::NumberedDevices;
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
 use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "blktrace",
     help: "blktrace's binary events, versions 7 and 8; the files of all CPUs are merged",
@@ -48,12 +49,12 @@ const EXAMPLE: [u8; VERSION_1_BYTES] = {
     event
 };
 
-/// The head of an event, wherever its fields stand.
+/// An event's header, independent of its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventHead {
-    /// Of the event with what follows it.
+    /// Bytes of the event, including its payload.
     pub bytes: usize,
-    /// When it was.
+    /// The time of the event.
     pub time_ns: u64,
     sector: u64,
     moved: u32,
@@ -61,8 +62,8 @@ pub struct EventHead {
     device: u32,
 }
 
-/// Whether an event begins here: whether it is big-endian, and its version. Inlined by force, as what [`crate::events`] does
-/// once an event.
+/// The byte order (true for big-endian) and version of the event that begins here, if any.
+/// Force-inlined, like the code in [`crate::events`] that runs per event.
 #[inline(always)]
 fn begins(bytes: &[u8]) -> Option<(bool, u8)> {
     let magic: [u8; MAGIC_BYTES] = *bytes.first_chunk()?;
@@ -72,18 +73,18 @@ fn begins(bytes: &[u8]) -> Option<(bool, u8)> {
     little.or_else(|| version(u32::from_be_bytes(magic)).map(|version| (true, version)))
 }
 
-/// What the beginning of `bytes` is.
+/// What `bytes` starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventAt {
-    /// An event, all of it.
+    /// A complete event.
     Whole(EventHead),
-    /// An event or garbage, of which more bytes are needed to know.
+    /// An event or garbage; more bytes are needed.
     Cut,
-    /// No event.
+    /// Not an event.
     Garbage,
 }
 
-/// Reads the event at the beginning of `bytes`.
+/// Parses the event at the beginning of `bytes`.
 #[inline(always)]
 pub fn parse(bytes: &[u8]) -> EventAt {
     let head = match begins(bytes) {
@@ -97,7 +98,7 @@ pub fn parse(bytes: &[u8]) -> EventAt {
     head.map_or(EventAt::Cut, EventAt::Whole)
 }
 
-/// The event of this byte order and version that begins here, if all of it is here.
+/// The event of this byte order and version, if it is complete.
 #[inline(always)]
 fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<EventHead> {
     let head = bytes.get(
@@ -148,11 +149,11 @@ fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<Even
     (event.bytes <= bytes.len()).then_some(event)
 }
 
-/// Where the next event after garbage may begin: bytes to pass over, at least one.
+/// The number of bytes to skip after garbage, at least one, up to where the next event may begin.
 pub fn garbage(bytes: &[u8], last: bool) -> usize {
     let found = (1..bytes.len()).find(|at| match bytes.get(*at..) {
         Some(rest) if rest.len() >= MAGIC_BYTES => begins(rest).is_some(),
-        // What is left is too short to say.
+        // The rest is too short to tell.
         _ => !last,
     });
     found.unwrap_or(bytes.len())
@@ -164,7 +165,7 @@ impl EventHead {
         if self.action & NOTIFY != 0 {
             return Step::Other;
         }
-        // Bit 8 says that a control group is told in what follows.
+        // Bit 8 means that the payload names a control group.
         match self.action & 0xff {
             1 => Step::Queue,
             2 | 3 => Step::Merge,
@@ -190,7 +191,7 @@ impl EventHead {
 struct Blktrace {
     events: EventRequests,
     number: u64,
-    /// What comes is no event, which was counted.
+    /// Skipping bytes that aren't an event and were already counted.
     skipping: bool,
     numbered: NumberedDevices,
 }
@@ -236,7 +237,7 @@ impl Decode for Blktrace {
 }
 
 impl Blktrace {
-    /// Whether there are not too many devices.
+    /// Processes an event; false if it has one device too many.
     #[inline(always)]
     fn event(&mut self, head: &EventHead, devices: &mut Devices) -> bool {
         let step = head.step();
@@ -263,7 +264,7 @@ impl Blktrace {
     }
 }
 
-/// The bytes of an event, for tests.
+/// Encodes an event, for tests.
 #[cfg(test)]
 pub fn encode(
     version: u8,
@@ -301,7 +302,7 @@ pub fn encode(
         _ => bytes.extend([&word(9)[..], &long(action), &device].concat()),
     }
     bytes.extend(word(0));
-    // No error, and three bytes that follow.
+    // No error, and a payload of three bytes.
     let more = if big_endian {
         3u16.to_be_bytes()
     } else {

@@ -1,12 +1,12 @@
-//! The CSV twin of CloudPhysics' vscsi traces, as libCacheSim has it: `version,time,op,size,lbn` under a line with these
-//! names. Whole seconds, `op` a SCSI operation code in hexadecimal, bytes, blocks of 512 bytes.
+//! The CSV form of CloudPhysics' vscsi traces, as libCacheSim has it: `version,time,op,size,lbn` under a header
+//! with these names. Whole seconds, `op` a SCSI operation code in hexadecimal, bytes, blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, hex_byte, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "cloudphysics",
     help: "CloudPhysics as CSV (libCacheSim): version,time,op,size,lbn",

@@ -1,5 +1,5 @@
-//! Any table of text, its columns mapped by the user as libCacheSim's `csv` reader has them mapped
-//! (`generalReader/csv.c`): seconds, the number of a block, bytes, an operation. [`crate::columns`] has the words.
+//! Any text table, with columns mapped by the user as for libCacheSim's `csv` reader
+//! (`generalReader/csv.c`): seconds, block number, bytes, operation. [`crate::columns`] defines the syntax.
 
 use super::described::in_unit;
 use super::{RowOutcome, TextRow, TextRows, word};
@@ -8,7 +8,7 @@ use crate::field::{DelimitedFields, number};
 use crate::format::{Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "csv",
     help: "libCacheSim's csv: any table of text, its columns as --columns says",
@@ -26,13 +26,13 @@ struct Csv {
     map: ColumnMap,
     op: TraceOp,
     block_bytes: u32,
-    /// What each column means: its place in [`CsvFields`] and one more, or 0.
+    /// The meaning of each column: its index in [`CsvFields`] plus one, or 0 if it has none.
     meaning: [u8; COLUMNS_MAX as usize],
-    /// No line was read yet.
+    /// No line has been read yet.
     first: bool,
 }
 
-/// The fields of a row that mean something.
+/// The fields of a row that have a meaning.
 #[derive(Clone, Copy, Default)]
 struct CsvFields<'a> {
     /// Time, object, size, operation, tenant.
@@ -61,7 +61,7 @@ impl Csv {
         }
     }
 
-    /// The fields of a line, as far as there are any with a meaning.
+    /// Extracts the fields of a line that have a meaning.
     fn fields<'a>(&self, line: &'a [u8]) -> CsvFields<'a> {
         let mut fields = CsvFields::default();
         let meaning = &self.meaning[..self.map.columns()];
@@ -84,7 +84,7 @@ impl Csv {
         fields
     }
 
-    /// What a word asks for: words that the user named are the only ones for what they mean.
+    /// The operation for a word. If the user named a word for an operation, no other word means it.
     fn operation(&self, field: &[u8]) -> Option<TraceOp> {
         let named = self
             .map
@@ -135,7 +135,7 @@ impl Csv {
     }
 }
 
-/// The words of a line between blanks.
+/// The blank-separated words of a line.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Iterator for Words<'a> {
@@ -147,9 +147,9 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// Words for operations as they are in published tables, and the codes of SCSI. Those are hexadecimal, as CloudPhysics
-/// has them. Without 0x, 42 is none: it may be UNMAP or, as a decimal number, WRITE (10), and a write must not become an
-/// unmap.
+/// Operation names in published tables, and SCSI operation codes. Codes are hexadecimal, as
+/// CloudPhysics writes them, and 42 needs a 0x prefix: without one it may be UNMAP or, in decimal,
+/// WRITE (10), and a write must not become an unmap.
 fn operation(word: &[u8]) -> Option<TraceOp> {
     let is = |words: &[&str]| {
         words
@@ -209,7 +209,7 @@ mod tests {
         )
     }
 
-    /// Rows of libCacheSim's `cloudPhysicsIO.csv`, as its guide maps them.
+    /// Rows of libCacheSim's `cloudPhysicsIO.csv`, with the column map from its guide.
     #[test]
     fn rows_of_the_publisher() {
         let columns = "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
@@ -269,7 +269,7 @@ mod tests {
         );
     }
 
-    /// SSDSim's rows in microseconds, and a table with words of its own.
+    /// SSDSim's rows in microseconds, and a table with its own words for operations.
     #[test]
     fn blanks_units_and_words_are_as_the_user_says() {
         let columns = "time-col=1,obj-id-col=3,obj-size-col=4,op-col=5,tenant-col=2,delimiter=blanks,time-unit=us,\
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((devices, damaged), (vec!["3".to_string()], vec![3]));
     }
 
-    /// A table with decimal operation codes loses its rows, and no write of it becomes an unmap.
+    /// In a table with decimal operation codes, ambiguous rows are damaged, and no write becomes an unmap.
     #[test]
     fn operation_codes_are_hexadecimal_and_none_is_guessed() {
         let (requests, _, damaged) = read(

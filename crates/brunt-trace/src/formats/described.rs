@@ -1,64 +1,64 @@
-//! Formats of text that a description of their columns says all of. Used by the files of such formats.
+//! Decodes text formats that a description of their columns fully specifies. Used by the files of such formats.
 //!
-//! The rule: every column of a row is there and is what the description says, or the row is damaged.
+//! The rule: a row is damaged unless every column is present and matches the description.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::{find, number, seconds, trimmed};
 use crate::format::Decode;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// What is between columns.
+/// The separator between columns.
 #[derive(Clone, Copy)]
 pub enum Separator {
-    /// One byte, with or without blanks around it.
+    /// One byte, with or without surrounding blanks.
     Byte(u8),
     /// Any number of blanks and tabs.
     Blanks,
 }
 
-/// What a column means.
+/// The meaning of a column.
 #[derive(Clone, Copy)]
 pub enum Meaning {
-    /// When the request was made, in units of so many nanoseconds, with or without a fraction.
+    /// The request's time, in units of this many nanoseconds, with or without a fraction.
     Time(u64),
-    /// The same, always with a point.
+    /// Like `Time`, but always with a decimal point.
     TimeWithPoint(u64),
-    /// The same, a whole number.
+    /// Like `Time`, but always a whole number.
     WholeTime(u64),
-    /// How long it took, in units of so many nanoseconds; where the operation is [`TraceOp::Other`], not known.
+    /// The response time, in units of this many nanoseconds; ignored if the operation is [`TraceOp::Other`].
     Response(u64),
-    /// Where it begins, in units of so many bytes.
+    /// The offset, in units of this many bytes.
     Offset(u64),
-    /// How long it is, in units of so many bytes.
+    /// The length, in units of this many bytes.
     Length(u64),
-    /// What it asks for, by words.
+    /// The operation, by name.
     Op(&'static [(&'static str, TraceOp)]),
     /// The device, a number.
     Device,
 }
 
-/// A format of text.
+/// The description of a text format.
 pub struct TextFormat {
-    /// Between its columns.
+    /// The separator between columns.
     pub separator: Separator,
-    /// How lines begin that are no rows, such as one with names; empty where there are none.
+    /// Lines that start with this are skipped, such as a header; empty if there are none.
     pub head: &'static str,
-    /// Its columns, in order; there are no others.
+    /// All its columns, in order.
     pub columns: &'static [Meaning],
 }
 
-/// Reads the rows of a format.
+/// Decodes the rows of a format.
 pub struct DescribedRows(&'static TextFormat);
 
 impl DescribedRows {
-    /// At the beginning of a file.
+    /// A decoder for the start of a file.
     pub fn decoder(format: &'static TextFormat) -> Box<dyn Decode + Send> {
         Box::new(TextRows::new(DescribedRows(format)))
     }
 }
 
 impl TextFormat {
-    /// The first column of a line, and what is behind it; `None` behind the last one.
+    /// Splits off the first column of a line; `None` after the last one.
     #[inline]
     fn next<'a>(&self, line: Option<&'a [u8]>) -> Option<(&'a [u8], Option<&'a [u8]>)> {
         let line = line?;
@@ -117,19 +117,19 @@ fn request(format: &TextFormat, line: &[u8], devices: &mut Devices) -> Option<Bl
     if let Some((text, unit_ns)) = response.filter(|_| request.op != TraceOp::Other) {
         request.response_ns = Some(in_unit(text, unit_ns)?);
     }
-    // The name of a device is looked up last: that of a damaged row makes none.
+    // Look up the device last, so a damaged row doesn't create one.
     request.device = devices.index_of(device.unwrap_or(b"0"))?;
     Some(request)
 }
 
-/// A time with or without a fraction, in nanoseconds.
+/// Parses a time with or without a fraction into nanoseconds.
 #[inline]
 pub fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
     if unit_ns == 1_000_000_000 {
         return seconds(text);
     }
     let end = find(b'.', text).unwrap_or(text.len());
-    // The fraction is one of a second here, and the unit's is as many times shorter as the unit.
+    // `seconds` returns the fraction in nanoseconds of a second; scale it to the unit.
     let fraction = if end == text.len() {
         0
     } else {

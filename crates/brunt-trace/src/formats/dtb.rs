@@ -1,7 +1,8 @@
-//! BYU's Linux disk trace buffer, version 1.1: records of 16 bytes, `r` or `w`, major, minor, `L`, `C` or `S` (how the
-//! driver addresses), then u32 sectors, u32 first sector and u32 time in jiffies, in the byte order of the host.
+//! BYU's Linux disk trace buffer, version 1.1: records of 16 bytes, `r` or `w`, major, minor, `L`,
+//! `C` or `S` (how the driver addresses), then u32 sectors, u32 first sector and u32 time in
+//! jiffies, in the byte order of the host.
 //!
-//! The byte order is found out: lengths of requests are small numbers in one order and huge ones in the other.
+//! The byte order is detected: request lengths are small numbers in one order and huge ones in the other.
 
 use std::num::NonZeroU64;
 
@@ -9,7 +10,7 @@ use super::{BinaryRow, BinaryRows, NumberedDevices};
 use crate::format::{DamagedRow, Decode, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "dtb",
     help: "BYU disk trace buffer 1.1: records of 16 bytes",
@@ -31,14 +32,14 @@ pub const FORMAT: Format = Format {
 
 const BYTES: usize = 16;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Records that the byte order is found out from.
+/// Records examined to detect the byte order.
 const RECORDS_LOOKED_AT: usize = 64;
-/// The most sectors of a request that is believed: 64 MiB.
+/// Maximum plausible length of a request in sectors: 64 MiB.
 const SECTORS_MAX: u32 = 1 << 17;
-/// What a byte stands for that means nothing: whatever is put to it by or, it stays that.
+/// Marks bytes without a meaning; ORing it with any value leaves it unchanged.
 const NO_CODE: u8 = 0xff;
-/// What the first byte of a record asks for, and 0 for each way to address. By tables, since nothing can foresee whether a
-/// request reads or writes: a branch would be guessed wrong.
+/// The operation for a record's first byte, and 0 for each valid way to address. These are tables
+/// because whether a request reads or writes is unpredictable, so a branch would often be mispredicted.
 const OPS: [u8; 256] = table(&[(b'r', 0), (b'w', 1)]);
 const ADDRESSING: [u8; 256] = table(&[(b'L', 0), (b'C', 0), (b'S', 0)]);
 
@@ -51,11 +52,11 @@ const fn table(codes: &[(u8, u8)]) -> [u8; 256] {
     table
 }
 
-/// Of a sector.
+/// Bytes per sector.
 const SECTOR_BYTES: u32 = 512;
 
 struct Dtb {
-    /// Once the byte order is known.
+    /// Set once the byte order is known.
     rows: Option<Box<dyn Decode + Send>>,
     jiffies_per_s: u64,
 }
@@ -81,7 +82,7 @@ impl Decode for Dtb {
     }
 }
 
-/// In which order more lengths are possible.
+/// The byte order in which more lengths are plausible.
 fn is_big_endian(bytes: &[u8]) -> bool {
     let (mut little, mut big) = (0, 0);
     for record in bytes.chunks_exact(BYTES).take(RECORDS_LOOKED_AT) {
@@ -94,9 +95,9 @@ fn is_big_endian(bytes: &[u8]) -> bool {
 
 struct Record<const BIG_ENDIAN: bool> {
     per_s: u64,
-    /// Nanoseconds of a jiffy, where they are whole: dividing takes longer than all else that is done with a record.
+    /// Nanoseconds per jiffy, if whole: a division takes longer than everything else done per record.
     tick_ns: Option<NonZeroU64>,
-    /// The jiffies of the record before, as they are in the file, and with what wrapped; -1 before the first record.
+    /// The previous record's jiffies as in the file, and the total including wraparounds; -1 before the first record.
     last: u32,
     ticks: i64,
     numbered: NumberedDevices,
@@ -156,10 +157,10 @@ impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
         }
     }
 
-    /// When these jiffies are over, if a number says it.
+    /// The time of these jiffies in nanoseconds; `None` on overflow.
     #[inline]
     fn time_ns(&mut self, jiffies: u32) -> Option<u64> {
-        // The shorter way around 32 bits: a step of up to half of them, forward or back.
+        // Take the shorter way around 32 bits: a step of up to half the range, forward or back.
         let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
         self.ticks = if self.ticks < 0 {
             jiffies.into()
@@ -172,7 +173,7 @@ impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
             Some(tick_ns) => ticks.checked_mul(tick_ns.get()),
             None => {
                 let (seconds, more) = (ticks / self.per_s, ticks % self.per_s);
-                // Jiffies of less than a second are a number of 32 bits, and a second in nanoseconds is another.
+                // `more` is less than a second's jiffies and fits 32 bits, and so does a second in nanoseconds.
                 seconds
                     .checked_mul(SECOND_NS)?
                     .checked_add(more * SECOND_NS / self.per_s)
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!((requests, damaged.len()), (vec![expected], 0));
     }
 
-    /// Also where a jiffy is no whole number of nanoseconds.
+    /// Also if a jiffy is not a whole number of nanoseconds.
     #[test]
     fn jiffies_are_as_long_as_stated() {
         let time = |jiffies_per_s: u32| {

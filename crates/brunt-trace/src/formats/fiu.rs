@@ -1,13 +1,14 @@
-//! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10; Koller and Rangaswami,
-//! FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major minor MD5`, separated by blanks. Nanoseconds;
-//! blocks of 512 bytes. The MD5 is that of the data, 4096 bytes of it, or 512 in the home traces.
+//! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10;
+//! Koller and Rangaswami, FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major
+//! minor MD5`, separated by blanks. Nanoseconds; blocks of 512 bytes. The MD5 is that of the data,
+//! 4096 bytes of it, or 512 in the home traces.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::{content_hash, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "fiu",
     help: "FIU SRCMap, IODedup: ts_ns pid process lba size W|R major minor MD5",
@@ -21,11 +22,11 @@ pub const FORMAT: Format = Format {
     decoder: |_| Box::new(TextRows::new(Fiu { name: Vec::new() })),
 };
 
-/// Hexadecimal digits of MD5.
+/// Hexadecimal digits of an MD5 hash.
 const HASH_DIGITS: usize = 32;
 
 struct Fiu {
-    /// Of a device, while it is looked for.
+    /// Buffer for a device's name during lookup.
     name: Vec<u8>,
 }
 
@@ -35,14 +36,14 @@ impl TextRow for Fiu {
     }
 }
 
-/// The last word of a line, and what is before it.
+/// Splits off the last word of a line.
 fn last_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii_end();
     let at = line.iter().rposition(|byte| matches!(byte, b' ' | b'\t'))?;
     Some((&line[..at], &line[at + 1..]))
 }
 
-/// The hash at the end of a line, and what is before it; not looked for byte by byte, as it has always the same length.
+/// Splits off the hash at the end of a line. Its length is fixed, so no search is needed.
 fn hash_at_end(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let (rest, hash) = line.split_at_checked(line.len().wrapping_sub(HASH_DIGITS))?;
     let (blank, rest) = rest.split_last()?;
@@ -58,7 +59,7 @@ impl Fiu {
         let (rest, size) = last_word(rest)?;
         let (rest, block) = last_word(rest)?;
         let (time, rest) = word(rest)?;
-        // A process may have blanks in its name, and is not asked for.
+        // A process name may contain blanks, and is not used.
         let (process, _) = word(rest)?;
         number(process)?;
         let op = match op {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
     use crate::formats::read;
 
-    /// The first row is of the archive, as those who read it quote it.
+    /// The first row is from the archive, as quoted by its users.
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);

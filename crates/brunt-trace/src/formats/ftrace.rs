@@ -1,6 +1,6 @@
-//! The kernel's `block` trace events as text: what `perf script`, `trace-cmd report` and the file `trace` of tracefs print.
+//! The kernel's `block` trace events as text, from `perf script`, `trace-cmd report` or tracefs's file `trace`:
 //! `… seconds: block_rq_issue: major,minor rwbs bytes (command) sector + sectors [process]`
-//! (include/trace/events/block.h); perf puts `block:` before the event's name. Other events may be in between.
+//! (include/trace/events/block.h); perf puts `block:` before the event's name. Other events may be interspersed.
 
 use super::{RowOutcome, TextRow, TextRows, blkparse, word};
 use crate::events::{BlockEvent, EventRequests, Step};
@@ -8,7 +8,7 @@ use crate::field::{find, number, seconds};
 use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "ftrace",
     help: "block events as perf script, trace-cmd report and tracefs print them",
@@ -60,7 +60,7 @@ impl Decode for Ftrace {
 
 impl TextRow for Lines {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        // Comments of ftrace, and what trace-cmd says of CPUs.
+        // Comments of ftrace, and trace-cmd's lines about CPUs.
         if line.starts_with(b"#") || line.starts_with(b"cpus=") || line.starts_with(b"CPU ") {
             return RowOutcome::Nothing;
         }
@@ -71,7 +71,7 @@ impl TextRow for Lines {
     }
 }
 
-/// The name of a line's event, its time, and what is behind: the first `SECONDS:` that a name with a colon follows.
+/// A line's event name, time and the rest: the first `SECONDS:` that is followed by a name with a colon.
 fn named_event(line: &[u8]) -> Option<(&[u8], u64, &[u8])> {
     let mut rest = line;
     while let Some((field, behind)) = word(rest) {
@@ -112,7 +112,7 @@ impl Lines {
         let (flags, rest) = word(rest)?;
         let (sector, sectors) = blocks(rest)?;
         let bytes = u32::try_from(sectors.checked_mul(512)?).ok()?;
-        // A flush has no blocks; neither has a command of a driver, which has neither R nor W.
+        // Flushes have no blocks, and neither have driver commands, which have neither R nor W.
         let kind = blkparse::kind(flags, sectors == 0 && flags.first() == Some(&b'N'));
         let device = devices.index_of(device)?;
         self.events.event(&BlockEvent {
@@ -127,7 +127,7 @@ impl Lines {
     }
 }
 
-/// `[bytes] [(command)] sector + sectors`, or `sector / sector` of a split.
+/// Parses `[bytes] [(command)] sector + sectors`, or `sector / sector` of a split.
 fn blocks(mut rest: &[u8]) -> Option<(u64, u64)> {
     if let Some(end) = memchr::memchr(b')', rest) {
         rest = &rest[end + 1..];

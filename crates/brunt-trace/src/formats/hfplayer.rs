@@ -1,12 +1,12 @@
-//! hfplayer's traces (Haghdoost and others, FAST '17; github.com/umn-cris/hfplayer): CSV under a line `#NAME.TYPE,…`, in
-//! which the columns are found by name. Microseconds, blocks of 512 bytes.
+//! hfplayer's traces (Haghdoost and others, FAST '17; github.com/umn-cris/hfplayer): CSV under a
+//! header `#NAME.TYPE,…`; columns are found by name. Microseconds, blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, each_field, find, number, trimmed};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "hfplayer",
     help: "hfplayer's CSV with a typed head: #…,ELAPSED_USECS.D,…,LBA.I,NBLKS.I,…",
@@ -23,10 +23,10 @@ pub const FORMAT: Format = Format {
     decoder: |_| Box::new(TextRows::new(HfPlayer { columns: None })),
 };
 
-/// Columns of a row at the most; a head with more is damaged.
+/// Maximum columns of a row; later columns are ignored.
 const COLUMNS_MAX: usize = 64;
 
-/// The columns that are read, in the order of their slots, and whether there is no row without.
+/// The columns that are read, in slot order, and whether each is required.
 const READ: [(&[u8], bool); 7] = [
     (b"ELAPSED_USECS", true),
     (b"LUN_SSID", true),
@@ -45,11 +45,11 @@ struct HfPlayer {
     columns: Option<Columns>,
 }
 
-/// Where the columns are.
+/// The positions of the columns.
 struct Columns {
     /// The slot of each column.
     slots: [u8; COLUMNS_MAX],
-    /// Columns up to the last that is read.
+    /// Number of columns up to the last one that is read.
     count: usize,
     has_phase: bool,
     has_latency: bool,
@@ -82,7 +82,7 @@ impl Columns {
         {
             let end = memchr::memchr(b'.', column).unwrap_or(column.len());
             let named = |(name, _): &(&[u8], bool)| column[..end].eq_ignore_ascii_case(name);
-            // Of columns of the same name the first is read.
+            // If columns have the same name, the first is read.
             if let Some(slot) = READ.iter().position(named)
                 && !std::mem::replace(&mut found[slot], true)
             {
@@ -136,14 +136,14 @@ impl Columns {
     }
 }
 
-/// Microseconds with a fraction, in nanoseconds; what is finer is cut.
+/// Parses microseconds with a fraction into nanoseconds, truncating finer digits.
 fn microseconds(text: &[u8]) -> Option<u64> {
     let Some(point) = find(b'.', text) else {
         return number(text)?.checked_mul(1000);
     };
     let (whole, fraction) = (number(&text[..point])?, &text[point + 1..]);
     let nanos = match *fraction {
-        // As most traces have it.
+        // Most traces have three decimals.
         [a, b, c] => thousandths(a, b, c)?,
         [] => return None,
         [a] => thousandths(a, b'0', b'0')?,
@@ -158,7 +158,7 @@ fn microseconds(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1000)?.checked_add(nanos)
 }
 
-/// The number of three digits.
+/// Parses three digits.
 #[inline]
 fn thousandths(a: u8, b: u8, c: u8) -> Option<u64> {
     let [a, b, c] = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
@@ -197,13 +197,13 @@ mod tests {
             )
         );
         assert_eq!(read(&FORMAT, b"#LBA.I\n1,2,3\n").2, [1, 2]);
-        // Of two columns of one name the first is read.
+        // If two columns have the same name, the first is read.
         let text = b"#LBA.I,NBLKS.I,OP.I,LUN_SSID.I,ELAPSED_USECS.D,X.I,LBA.I\n8,8,1,1,2,16,16\n";
         let expected = vec![BlockRequest::new(2000, 0, TraceOp::Write, 4096, 4096)];
         assert_eq!(read(&FORMAT, text).0, expected);
     }
 
-    /// The same digits as seconds are a million times as much.
+    /// Parsed as seconds, the same digits give a million times the value.
     #[test]
     fn microseconds_are_exact_or_none() {
         for text in ["0", "50", "81442951.096", "56.9", "56.91", "1.0009999"] {

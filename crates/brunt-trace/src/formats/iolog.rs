@@ -1,13 +1,13 @@
-//! fio's iologs (HOWTO, "Trace file format"). Version 2: `file action` and `file action offset length`, where `wait`
-//! counts microseconds from the wait before. Version 3: the same with a time in microseconds in front, and no waits.
-//! Both begin with a line that says which they are.
+//! fio's iologs (HOWTO, "Trace file format"). Version 2: `file action` and `file action offset
+//! length`; `wait` counts microseconds since the previous wait. Version 3: the same, preceded by a
+//! time in microseconds, and without waits. Both begin with a line that names the version.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::number;
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// Version 2, for the table.
+/// Version 2's table entry.
 pub const FORMAT_2: Format = Format {
     name: "iolog2",
     help: "fio's iolog, version 2: file action offset length",
@@ -22,7 +22,7 @@ pub const FORMAT_2: Format = Format {
     decoder: |_| Box::new(TextRows::new(Iolog::new(2))),
 };
 
-/// Version 3, for the table.
+/// Version 3's table entry.
 pub const FORMAT_3: Format = Format {
     name: "iolog3",
     help: "fio's iolog, version 3: time file action offset length",
@@ -84,7 +84,7 @@ impl Iolog {
         };
         let time_ns = time_us.checked_mul(1000)?;
         let device = devices.index_of(file)?;
-        // What fio writes as length of a sync are bytes of its buffer, not of the device.
+        // The length that fio writes for a sync refers to its buffer, not the device.
         let len_bytes = if op == TraceOp::Flush { 0 } else { len_bytes };
         Some(RowOutcome::Request(BlockRequest::new(
             time_ns,

@@ -5,7 +5,7 @@ use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
 use crate::record::TraceOp;
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "k5cloud",
     help: "Fujitsu K5 cloud: ID,Timestamp,Type,Offset,Length",
@@ -36,7 +36,7 @@ mod tests {
     use crate::formats::read;
     use crate::record::BlockRequest;
 
-    /// The first row is of the archive, as those who read it quote it.
+    /// The first row is from the archive, as quoted by its users.
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);

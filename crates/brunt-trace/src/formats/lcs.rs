@@ -1,11 +1,12 @@
-//! libCacheSim's lcs (`generalReader/lcs.h`): a head of 1024 bytes that describes the fields of the records in the words
-//! of Python's `struct`, then records of that layout, little-endian. Fields are found by the numbers in the head.
+//! libCacheSim's lcs (`generalReader/lcs.h`): a head of 1024 bytes that describes the fields of the
+//! records in the syntax of Python's `struct`, then records of that layout, little-endian. The head
+//! contains the number of each field.
 
 use super::{NumberedDevices, read_records};
 use crate::format::{DamagedRow, Decode, Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "lcs",
     help: "libCacheSim's lcs: a head of 1024 bytes and records as it describes them",
@@ -21,11 +22,11 @@ pub const FORMAT: Format = Format {
 
 const HEAD_BYTES: usize = 1024;
 const MAGIC: u64 = 0x1234_5678_9abc_def0;
-/// Bytes of the words that describe a record.
+/// Bytes of the text that describes a record.
 const WORDS_BYTES: usize = 240;
-/// Where the numbers of fields stand: object, size, time, then two that are not asked for, operation, one more, tenant.
+/// Offset of the field numbers: object, size, time, two unused ones, operation, another unused one, tenant.
 const FIELDS_AT: usize = 8 + WORDS_BYTES;
-/// Where the count of fields and the bytes of a record stand: behind 64 statistics of eight bytes each.
+/// Offset of the field count and the record size: after 64 statistics of eight bytes each.
 const COUNTS_AT: usize = FIELDS_AT + 9 + 231 + 64 * 8;
 
 /// A head for `<IQIq`, and one record.
@@ -59,7 +60,7 @@ const EXAMPLE: [u8; HEAD_BYTES + 24] = {
     bytes
 };
 
-/// A number in a record: where it begins and how many bytes it has.
+/// A number in a record: its offset and size in bytes.
 #[derive(Clone, Copy)]
 struct Slot {
     at: usize,
@@ -69,7 +70,7 @@ struct Slot {
 impl Slot {
     #[inline]
     fn read(self, record: &[u8]) -> u64 {
-        // Of these lengths only: a copy of any length would be a call for each number.
+        // Only these sizes: a copy of variable size would be a function call per number.
         match (self.bytes, &record[self.at..]) {
             (8, [a, b, c, d, e, f, g, h, ..]) => {
                 u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
@@ -96,7 +97,7 @@ struct Lcs {
     layout: Option<Layout>,
     number: u64,
     numbered: NumberedDevices,
-    /// The head cannot be read, and so nothing else can.
+    /// The head cannot be read, so nothing else can.
     failed: bool,
 }
 
@@ -180,7 +181,7 @@ impl Lcs {
     }
 }
 
-/// What a head says; `None` where it contradicts itself.
+/// Parses the layout from a head; `None` if it is inconsistent.
 fn layout(head: &[u8]) -> Option<Layout> {
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| head[at + byte])) as usize;
     let magic = MAGIC.to_le_bytes();
@@ -203,14 +204,14 @@ fn layout(head: &[u8]) -> Option<Layout> {
             b'q' | b'Q' | b'd' => 8,
             _ => return None,
         };
-        // A float is no address, size or time here.
+        // A float cannot be an address, size or time.
         slots.push((!matches!(field, b'f' | b'd')).then_some(Slot { at, bytes }));
         at += bytes;
     }
     if at != word(COUNTS_AT + 4) || at == 0 {
         return None;
     }
-    // Fields are numbered from 1; 0 is none.
+    // Fields are numbered from 1; 0 means none.
     let slot = |place: usize| match usize::from(head[FIELDS_AT + place]) {
         0 => Some(None),
         number => slots.get(number - 1).copied().flatten().map(Some),

@@ -1,5 +1,5 @@
-//! The formats, one file each, and what rows of text and rows of fixed length have in common.
-//! Their table is in [`crate::table`].
+//! The formats, one file each, and the parts that all text formats and all fixed-length binary
+//! formats share. Their table is in [`crate::table`].
 //!
 //! The rule: a format defines the meaning of a row; splitting the input into rows is done here.
 
@@ -32,22 +32,22 @@ use crate::field::trimmed;
 use crate::format::{DamagedRow, Decode};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// Longest line; a longer one is damaged.
+/// Maximum length of a line; a longer one is damaged.
 const LINE_BYTES_MAX: usize = 4096;
-/// Lines of a head that may come again in a file, as in one that was put together of several.
+/// Maximum lines of a repeated head within a file, as in a concatenated file.
 const HEAD_LINES_MAX: usize = 64;
 
-/// What became of a row.
+/// The result of parsing a row.
 pub enum RowOutcome {
     /// A request.
     Request(BlockRequest),
-    /// Nothing to do: a header, an empty line.
+    /// Nothing: a header, an empty line.
     Nothing,
-    /// Part of another head if the line that ends it comes before the next request; damaged otherwise.
+    /// Part of another head if the line that ends a head comes before the next request; otherwise damaged.
     Unclear,
     /// The line that ends a head.
     HeadEnds,
-    /// It cannot be read.
+    /// It cannot be parsed.
     Damaged,
 }
 
@@ -57,14 +57,14 @@ impl From<Option<BlockRequest>> for RowOutcome {
     }
 }
 
-/// The first word of a line, and what is behind it; words are separated by blanks.
+/// Splits off the first word of a line; words are separated by blanks.
 #[inline]
 pub fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii_start();
     if line.is_empty() {
         return None;
     }
-    // Words are shorter than what a call of memchr is worth.
+    // Words are too short for a memchr call to pay off.
     let end = line
         .iter()
         .position(|byte| matches!(byte, b' ' | b'\t'))
@@ -74,22 +74,22 @@ pub fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// A format whose rows are lines of text.
 pub trait TextRow: Send {
-    /// What a line says, which is not empty.
+    /// Parses a line, which is not empty.
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome;
 }
 
-/// Reads the lines of a file.
+/// Splits a file into lines.
 pub struct TextRows<R> {
     row: R,
     number: u64,
-    /// The rest of a line that was too long is skipped.
+    /// Skipping the rest of a line that was too long.
     skipping: bool,
-    /// The last lines that are unclear, at most [`HEAD_LINES_MAX`].
+    /// The most recent unclear lines, at most [`HEAD_LINES_MAX`].
     unclear: VecDeque<DamagedRow>,
 }
 
 impl<R: TextRow> TextRows<R> {
-    /// At the beginning of a file.
+    /// A decoder for the start of a file.
     pub fn new(row: R) -> TextRows<R> {
         TextRows {
             row,
@@ -99,12 +99,12 @@ impl<R: TextRow> TextRows<R> {
         }
     }
 
-    /// What reads the rows.
+    /// The row parser.
     pub fn row(&self) -> &R {
         &self.row
     }
 
-    /// The same, to take from it what it kept.
+    /// The row parser, to take what it collected.
     pub fn row_mut(&mut self) -> &mut R {
         &mut self.row
     }
@@ -173,12 +173,12 @@ impl<R: TextRow> Decode for TextRows<R> {
     }
 }
 
-/// The device of a format that has no others, under the name `0`.
+/// The only device of a format without devices, named `0`.
 #[derive(Default)]
 pub struct OneDevice(Option<u32>);
 
 impl OneDevice {
-    /// Its number, which is asked for once.
+    /// Its index, which is looked up only once.
     #[inline]
     pub fn index(&mut self, devices: &mut Devices) -> Option<u32> {
         self.0.or_else(|| self.look_up(devices))
@@ -191,24 +191,24 @@ impl OneDevice {
     }
 }
 
-/// Devices that a format has as numbers: the name of each is made once.
+/// Maps a format's numeric devices to indexes, and rarely builds their names.
 pub struct NumberedDevices {
-    /// Numbers and their devices, by the lowest bits of the number.
+    /// Recently used numbers and their indexes, by the lowest bits of the number.
     recent: [(u64, u32); NUMBERS_RECENT],
 }
 
 const NUMBERS_RECENT: usize = 64;
 
 impl NumberedDevices {
-    /// Of none yet.
+    /// An empty cache.
     pub fn new() -> NumberedDevices {
-        // A number that belongs to another place is never found.
+        // Fill each slot with a number that belongs to another slot, so it never matches.
         NumberedDevices {
             recent: std::array::from_fn(|place| (place as u64 + 1, 0)),
         }
     }
 
-    /// The device of this number, which `name` names; `None` for one too many.
+    /// The index of a device by its number; `name` makes its name. `None` if there are too many devices.
     #[inline]
     pub fn index_of(
         &mut self,
@@ -235,16 +235,16 @@ impl NumberedDevices {
     }
 }
 
-/// A format whose rows are records of one length.
+/// A format whose rows are records of a fixed length.
 pub trait BinaryRow: Send {
-    /// Their length in bytes.
+    /// The length of a record in bytes.
     const BYTES: usize;
-    /// What a record of that length says; `None` if it cannot be read.
+    /// Parses a record of that length; `None` if it cannot be read.
     fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest>;
 }
 
-/// Reads records, of which there were `number` before. Each has its place from the beginning, so that none looks for room or
-/// stores how many there are; those that cannot be read are taken out afterwards.
+/// Reads records, after `number` earlier ones. Every record gets a slot up front, so the loop never
+/// checks capacity or updates the length; unreadable records are removed afterwards.
 #[inline]
 pub fn read_records<T>(
     records: impl ExactSizeIterator<Item = T>,
@@ -285,14 +285,14 @@ pub fn read_records<T>(
     });
 }
 
-/// Reads the records of a file.
+/// Splits a file into records.
 pub struct BinaryRows<R> {
     row: R,
     number: u64,
 }
 
 impl<R: BinaryRow> BinaryRows<R> {
-    /// At the beginning of a file.
+    /// A decoder for the start of a file.
     pub fn new(row: R) -> BinaryRows<R> {
         BinaryRows { row, number: 0 }
     }
@@ -321,7 +321,7 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
     }
 }
 
-/// Reads rows of text for tests: requests, names of devices, and rows that could not be read.
+/// Decodes a file for tests: requests, device names, and numbers of unreadable rows.
 #[cfg(test)]
 pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<String>, Vec<u64>) {
     let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
@@ -347,7 +347,7 @@ mod tests {
     use crate::format::EventCounts;
     use crate::{ColumnMap, FORMATS, Format, FormatOptions};
 
-    /// All that comes of a file whose bytes are given to the decoder so many at a time.
+    /// Decodes a file in pieces whose sizes come from `piece`.
     fn in_pieces(
         format: &Format,
         bytes: &[u8],
@@ -387,7 +387,7 @@ mod tests {
         )
     }
 
-    /// Hundreds of rows at once, some of them damaged, are what they are one by one.
+    /// Hundreds of rows decode the same all at once as one by one, also if some are damaged.
     #[test]
     fn rows_are_the_same_wherever_a_file_is_cut() {
         let mut random = Random::new(5);
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// Fields of a record that cannot be read do not get into those of its neighbours.
+    /// An unreadable record's fields don't leak into its neighbours.
     #[test]
     fn records_that_cannot_be_read_leave_no_place_behind() {
         let mut random = Random::new(6);

@@ -6,7 +6,7 @@ use crate::field::{DelimitedFields, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "msr",
     help: "MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
 };
 
 struct Msr {
-    /// Of a device, while it is looked for.
+    /// Buffer for a device's name during lookup.
     name: Vec<u8>,
 }
 

@@ -1,12 +1,12 @@
-//! libCacheSim's oracleGeneral: little-endian records of 24 bytes: u32 time in seconds, u64 object, u32 size, i64 when the
-//! object is asked for again (a count of requests, -1 for never). It has no operation. An object stands for the block
-//! at that number, which is how libCacheSim turned block traces into it.
+//! libCacheSim's oracleGeneral: little-endian records of 24 bytes: u32 time in seconds, u64 object,
+//! u32 size, i64 next access of the object (a request number, -1 for never). There is no operation.
+//! An object is the block with that number, which is how libCacheSim converted block traces.
 
 use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "oracleGeneral",
     help: "libCacheSim's oracleGeneral: records of 24 bytes without operations",
@@ -33,9 +33,9 @@ pub const FORMAT: Format = Format {
     },
 };
 
-/// Longest object that is believed to be a request.
+/// Maximum plausible size of a request.
 const SIZE_BYTES_MAX: u32 = 1 << 30;
-/// Requests of a trace at the most.
+/// Maximum requests of a trace.
 const NEXT_MAX: i64 = 1 << 48;
 
 struct OracleGeneral {

@@ -1,6 +1,6 @@
-//! Text that simulators read: DiskSim's ASCII (Bucy and others, CMU-PDL-08-101, 2.3.1), and that of MQSim (Tavakkol and
-//! others, FAST '18; github.com/CMU-SAFARI/MQSim) and SSDSim, which is the same but for the unit of time. Five columns
-//! between blanks, addresses and lengths in sectors of 512 bytes.
+//! Text formats of simulators: DiskSim's ASCII (Bucy and others, CMU-PDL-08-101, 2.3.1), and that of
+//! MQSim (Tavakkol and others, FAST '18; github.com/CMU-SAFARI/MQSim) and SSDSim, which differs only in
+//! the unit of time. Five columns separated by blanks, addresses and lengths in sectors of 512 bytes.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
@@ -13,7 +13,7 @@ const DISKSIM_TEXT: TextFormat = TextFormat {
     separator: Separator::Blanks,
     head: "#",
     columns: &[
-        // With a point: without it, it is MQSim's.
+        // With a decimal point; without one, the format is MQSim's.
         Meaning::TimeWithPoint(1_000_000),
         Meaning::Device,
         Meaning::Offset(512),
@@ -33,7 +33,7 @@ const MQSIM_TEXT: TextFormat = TextFormat {
     ..DISKSIM_TEXT
 };
 
-/// The lines for the table.
+/// The formats' table entries.
 pub const DISKSIM: Format = Format {
     name: "disksim",
     help: "DiskSim's ASCII: milliseconds device block blocks flags",

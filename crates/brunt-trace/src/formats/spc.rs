@@ -1,12 +1,13 @@
-//! SPC trace files, revision 1.0.1 (Storage Performance Council; UMass's Financial and WebSearch): `ASU,LBA,Size,Opcode,
-//! Timestamp` and optional fields that are passed over. Seconds; the size in bytes; blanks and either case allowed.
+//! SPC trace files, revision 1.0.1 (Storage Performance Council; UMass's Financial and WebSearch):
+//! `ASU,LBA,Size,Opcode,Timestamp` and optional fields, which are ignored. Seconds; the size in
+//! bytes; blanks and either case are allowed.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};
 use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "spc",
     help: "SPC 1.0.1 (UMass Financial, WebSearch): ASU,LBA,Size,Opcode,Timestamp",
@@ -25,7 +26,7 @@ pub const FORMAT: Format = Format {
 };
 
 struct Spc {
-    /// Of an LBA. The format leaves it to be told elsewhere.
+    /// Bytes per LBA, which the format doesn't record.
     block_bytes: u64,
 }
 

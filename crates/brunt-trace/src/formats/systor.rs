@@ -1,12 +1,13 @@
-//! Systor '17, enterprise virtual desktops (Lee and others; SNIA IOTTA 4964): `Timestamp,Response,IOType,LUN,Offset,Size`
-//! under a line with these names, one file an hour and LUN. Unix seconds with a fraction of which microseconds are
-//! true; bytes. A blank IOType says that no answer was seen.
+//! Systor '17, enterprise virtual desktops (Lee and others; SNIA IOTTA 4964):
+//! `Timestamp,Response,IOType,LUN,Offset,Size` under a header with these names, one file per hour
+//! and LUN. Unix seconds with a fraction that is accurate to microseconds; bytes. A blank IOType
+//! means that no response was seen.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
 use crate::record::TraceOp;
 
-/// The line for the table.
+/// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "systor",
     help: "Systor '17: Timestamp,Response,IOType,LUN,Offset,Size",
@@ -26,7 +27,7 @@ const TEXT: TextFormat = TextFormat {
     columns: &[
         Meaning::Time(1_000_000_000),
         Meaning::Response(1_000_000_000),
-        // Without an answer, the kind is not known.
+        // Without a response, the operation is unknown.
         Meaning::Op(&[
             ("R", TraceOp::Read),
             ("W", TraceOp::Write),
@@ -44,7 +45,7 @@ mod tests {
     use crate::formats::read;
     use crate::record::BlockRequest;
 
-    /// A row of the archive, as those who read it quote it, and one without an answer.
+    /// A row from the archive, as quoted by its users, and one without a response.
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);

@@ -1,12 +1,12 @@
-//! VMware's vscsi traces, as CloudPhysics published them and libCacheSim reads them (`vscsi.h`): little-endian records of
-//! 32 bytes (version 1) or 40 (version 2), the version in the upper byte of a 16-bit field. Blocks of 512 bytes,
-//! microseconds.
+//! VMware's vscsi traces, as CloudPhysics published them and libCacheSim reads them (`vscsi.h`):
+//! little-endian records of 32 bytes (version 1) or 40 (version 2), with the version in the upper
+//! byte of a 16-bit field. Blocks of 512 bytes, microseconds.
 
 use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// Version 1, for the table.
+/// Version 1's table entry.
 pub const FORMAT_1: Format = Format {
     name: "vscsi1",
     help: "VMware vscsi, version 1 (CloudPhysics): records of 32 bytes",
@@ -24,7 +24,7 @@ pub const FORMAT_1: Format = Format {
     decoder: |_| Box::new(BinaryRows::new(Version1(OneDevice::default()))),
 };
 
-/// Version 2, for the table.
+/// Version 2's table entry.
 pub const FORMAT_2: Format = Format {
     name: "vscsi2",
     help: "VMware vscsi, version 2: records of 40 bytes, with response times",

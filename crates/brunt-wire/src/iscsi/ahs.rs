@@ -1,12 +1,12 @@
-//! Additional header segments (RFC 7143, 11.2.2): the rest of a long CDB, the read length of a
-//! bidirectional command. Others are stepped over.
+//! Additional header segments (RFC 7143, 11.2.2): the rest of a long CDB, and the read length of a
+//! bidirectional command. Other kinds are skipped.
 
 use crate::Malformed;
 
-/// CDBs longer than this are no CDB (SPC-4, 4.3.3: 260 bytes).
+/// Maximum length of a CDB (SPC-4, 4.3.3: 260 bytes).
 pub const CDB_BYTES_MAX: usize = 260;
 
-/// What the additional headers of one command said.
+/// The additional headers of one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahs<'a> {
     /// CDB bytes from the 17th on.
@@ -16,7 +16,7 @@ pub struct Ahs<'a> {
 }
 
 impl<'a> Ahs<'a> {
-    /// Reads the segments in `bytes` (all of TotalAHSLength). Offsets in errors count from there.
+    /// Parses the segments in `bytes` (all of TotalAHSLength). Offsets in errors count from its start.
     pub fn parse(bytes: &'a [u8]) -> Result<Ahs<'a>, Malformed> {
         let mut ahs = Ahs::default();
         let mut at = 0;
@@ -24,7 +24,7 @@ impl<'a> Ahs<'a> {
             let Some(head) = bytes.get(at..at + 4) else {
                 return Err(Malformed::new(at, "an AHS is at least 4 bytes"));
             };
-            // AHSLength counts the bytes after AHSType, the reserved one included, padding not.
+            // AHSLength counts the bytes after AHSType, including the reserved one, but not the padding.
             let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
             let Some(body) = bytes.get(at + 3..at + 3 + length).filter(|_| length >= 1) else {
                 return Err(Malformed::new(
@@ -59,7 +59,7 @@ impl<'a> Ahs<'a> {
 mod tests {
     use super::*;
 
-    /// Both known kinds are read, padding is stepped over.
+    /// Both known kinds are parsed, and padding is skipped.
     #[test]
     fn both_kinds() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(ahs.bidirectional_read_length, Some(512));
     }
 
-    /// Truncation at every byte is an error or a shorter list, never a panic.
+    /// Truncation at any byte gives an error or a shorter list, never a panic.
     #[test]
     fn truncated_everywhere() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];

@@ -1,24 +1,24 @@
-//! CRC32C digests of header and data (RFC 7143, 13.1; the polynomial is RFC 3385's choice).
-//! The `crc32c` crate uses the processor's instruction where there is one.
+//! CRC32C digests of header and data (RFC 7143, 13.1; the polynomial is RFC 3385's choice). The
+//! `crc32c` crate uses the processor's instruction if available.
 
 use super::pdu::{DIGEST_BYTES, padded};
 
-/// The digest of these bytes as it stands on the wire.
+/// The digest of these bytes, in wire order.
 #[inline]
 pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
-/// The digest of a data segment whose padding is zeros that may not stand in memory.
+/// The digest of a data segment padded with zeros, which need not be in memory.
 pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
     let pad = padded(data.len()) - data.len();
     crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..pad]).to_le_bytes()
 }
 
-/// The digest of a data segment and the padding that came with it, whatever that was.
+/// The digest of a data segment and its padding as received.
 ///
 /// # Panics
-/// When the padding does not end the data on four bytes: the caller cut the segment wrongly.
+/// If the padding does not align the data to four bytes: the caller split the segment wrongly.
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     assert!(
         data.len() + padding.len() == padded(data.len()),
@@ -27,17 +27,17 @@ pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
 }
 
-/// The digest of bytes that come piece by piece.
+/// The digest of bytes that arrive in pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningDigest(u32);
 
 impl RunningDigest {
-    /// Some more bytes.
+    /// Adds more bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    /// The digest of all so far as it stands on the wire.
+    /// The digest of all bytes so far, in wire order.
     pub fn so_far(self) -> [u8; DIGEST_BYTES] {
         self.0.to_le_bytes()
     }
@@ -68,7 +68,7 @@ mod tests {
         );
     }
 
-    /// However bytes are cut, their digest is that of the whole.
+    /// The digest does not depend on how the bytes are split.
     #[test]
     fn pieces_have_the_digest_of_the_whole() {
         let bytes: Vec<u8> = (0..99).collect();

@@ -1,6 +1,6 @@
-//! The 48-byte header of every PDU, as a struct for each opcode (RFC 7143, section 11).
-//! A struct *is* its bytes (`zerocopy`): parsing is a cast, encoding is [`zerocopy::IntoBytes`].
-//! Values are checked by who uses them: a view never fails once 48 bytes are there.
+//! The 48-byte header of every PDU, with a struct for each opcode (RFC 7143, section 11). A struct
+//! *is* its bytes (`zerocopy`): parsing is a cast, encoding is [`zerocopy::IntoBytes`]. Callers
+//! validate the fields: a view of 48 bytes never fails.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,9 +9,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const BHS_BYTES: usize = 48;
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 4;
-/// The tag that says "no task" (RFC 7143, 11.2.1.8).
+/// The tag that means "no task" (RFC 7143, 11.2.1.8).
 pub const RESERVED_TAG: u32 = 0xffff_ffff;
-/// The longest data segment the 24-bit field can say.
+/// The largest value of the 24-bit data segment length.
 pub const DATA_SEGMENT_BYTES_MAX: u32 = 0x00ff_ffff;
 
 /// A 24-bit length, big-endian.
@@ -33,7 +33,7 @@ pub struct U24([u8; 3]);
 
 impl U24 {
     /// # Panics
-    /// When `value` does not fit in 24 bits: our own arithmetic was wrong.
+    /// If `value` does not fit in 24 bits, which is a bug in the caller.
     #[inline]
     pub fn new(value: u32) -> U24 {
         assert!(
@@ -51,7 +51,7 @@ impl U24 {
     }
 }
 
-/// What a PDU is (RFC 7143, 11.2.1.2), without the immediate bit.
+/// The kind of a PDU (RFC 7143, 11.2.1.2), without the immediate bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names
 pub enum Opcode {
@@ -73,7 +73,7 @@ pub enum Opcode {
     R2t,
     AsyncMessage,
     Reject,
-    /// Reserved or a vendor's.
+    /// Reserved or vendor-specific.
     Other(u8),
 }
 
@@ -148,13 +148,13 @@ macro_rules! pdus {
         }
 
         impl $name {
-            /// The same 48 bytes seen as this PDU.
+            /// A view of the same 48 bytes as this PDU.
             #[inline]
             pub fn view(bhs: &Bhs) -> &$name {
                 zerocopy::transmute_ref!(bhs)
             }
 
-            /// The same 48 bytes seen as a bare header.
+            /// A view of the same 48 bytes as a bare header.
             #[inline]
             pub fn bhs(&self) -> &Bhs {
                 zerocopy::transmute_ref!(self)
@@ -169,7 +169,7 @@ macro_rules! pdus {
     )*};
 }
 
-/// What all PDUs share (RFC 7143, 11.2.1).
+/// The fields that all PDUs share (RFC 7143, 11.2.1).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -179,28 +179,28 @@ pub struct Bhs {
     pub opcode: u8,
     pub flags: u8,
     pub specific: [u8; 2],
-    /// In four-byte words.
+    /// Length of the additional header segments in four-byte words.
     pub total_ahs_length: u8,
-    /// In bytes, without padding.
+    /// Length of the data segment in bytes, without padding.
     pub data_segment_length: U24,
     pub lun: [u8; 8],
     pub initiator_task_tag: U32,
     pub rest: [u8; 28],
 }
 
-/// The first bit of byte 1 in most PDUs: the last of a sequence.
+/// The final bit of byte 1 in most PDUs: the last PDU of a sequence.
 pub const FLAG_FINAL: u8 = 0x80;
 /// Byte 0: this command is immediate (RFC 7143, 11.2.1.1).
 pub const OPCODE_IMMEDIATE: u8 = 0x40;
 
 impl Bhs {
-    /// The header at the start of `bytes`; `None` when 48 are not there yet.
+    /// The header at the start of `bytes`; `None` if fewer than 48 bytes are available.
     #[inline]
     pub fn peek(bytes: &[u8]) -> Option<&Bhs> {
         Bhs::ref_from_prefix(bytes).ok().map(|(bhs, _)| bhs)
     }
 
-    /// What this PDU is.
+    /// The opcode.
     #[inline]
     pub fn kind(&self) -> Opcode {
         Opcode::from_byte(self.opcode)
@@ -218,26 +218,26 @@ impl Bhs {
         self.flags & FLAG_FINAL != 0
     }
 
-    /// Bytes of additional header segments.
+    /// Length of the additional header segments in bytes.
     #[inline]
     pub fn ahs_len(&self) -> usize {
         usize::from(self.total_ahs_length) * 4
     }
 
-    /// Bytes of the data segment without padding.
+    /// Length of the data segment in bytes, without padding.
     #[inline]
     pub fn data_len(&self) -> usize {
         self.data_segment_length.get() as usize
     }
 
-    /// Bytes from the start of the PDU to its data segment: header, AHS, header digest.
+    /// Offset of the data segment from the start of the PDU: after header, AHS and header digest.
     #[inline]
     pub fn data_offset(&self, header_digest: bool) -> usize {
         BHS_BYTES + self.ahs_len() + if header_digest { DIGEST_BYTES } else { 0 }
     }
 
-    /// Bytes of the whole PDU on the wire, padding and digests included. There is no data
-    /// digest when there is no data (RFC 7143, 11.2.3).
+    /// Length of the whole PDU on the wire in bytes, including padding and digests. Without data
+    /// there is no data digest (RFC 7143, 11.2.3).
     #[inline]
     pub fn total_len(&self, header_digest: bool, data_digest: bool) -> usize {
         let data = self.data_len();
@@ -396,7 +396,7 @@ pub mod code {
         pub const BIDI_UNDERFLOW: u8 = 0x08;
         pub const OVERFLOW: u8 = 0x04;
         pub const UNDERFLOW: u8 = 0x02;
-        /// Data-In only: the status field counts.
+        /// Data-In only: the status field is valid.
         pub const STATUS: u8 = 0x01;
         /// Data-In only: acknowledge (error recovery level 1 and up).
         pub const ACKNOWLEDGE: u8 = 0x40;
@@ -489,7 +489,7 @@ pub mod code {
     }
 }
 
-/// Sequence numbers wrap: whether `a` comes before `b` (RFC 1982 with 32 bits).
+/// Whether sequence number `a` precedes `b`, with wraparound (RFC 1982 with 32 bits).
 #[inline]
 pub const fn serial_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
@@ -504,8 +504,7 @@ pub fn lun_field(lun: u16) -> [u8; 8] {
     field
 }
 
-/// The LUN in a 64-bit field, when it is one of the single-level forms; `None` for others
-/// (no such logical unit).
+/// The LUN in a 64-bit field, if it has a single-level form; `None` otherwise (there is no such logical unit).
 pub fn lun_number(field: [u8; 8]) -> Option<u16> {
     if field[2..] != [0; 6] {
         return None;
@@ -523,7 +522,7 @@ pub fn lun_number(field: [u8; 8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// Every struct is 48 bytes (the casts would not compile otherwise) and has its opcode.
+    /// Every struct is 48 bytes (otherwise the casts would not compile) and has its opcode.
     #[test]
     fn defaults_carry_their_opcode() {
         let check = |bhs: Bhs, kind| assert_eq!(bhs.kind(), kind);
@@ -536,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Lengths count AHS, padding and digests as RFC 7143, 11.2 says.
+    /// Lengths include AHS, padding and digests as in RFC 7143, 11.2.
     #[test]
     fn lengths() {
         let mut bhs = Bhs::from(DataOut::default());
@@ -547,7 +546,7 @@ mod tests {
         assert_eq!(bhs.total_len(true, true), 48 + 8 + 4 + 8 + 4);
     }
 
-    /// LUN fields read back, and forms we do not have are no LUN.
+    /// LUN fields survive a round trip; unsupported forms are not LUNs.
     #[test]
     fn luns() {
         for lun in [0, 1, 255, 256, 16383] {
@@ -557,7 +556,7 @@ mod tests {
         assert_eq!(lun_number([0, 1, 0, 2, 0, 0, 0, 0]), None);
     }
 
-    /// Serial numbers compare across the wrap.
+    /// Sequence numbers compare correctly across the wraparound.
     #[test]
     fn serial_numbers_wrap() {
         assert!(serial_before(u32::MAX, 0));

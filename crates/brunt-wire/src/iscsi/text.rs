@@ -4,21 +4,21 @@ use crate::Malformed;
 
 /// Key names have at most 63 bytes (RFC 7143, 6.1).
 pub const KEY_BYTES_MAX: usize = 63;
-/// Values of the keys we know have at most 255 bytes; binary ones (CHAP) reach 1024 and their
-/// text form twice that and two (6.1). Longer ones are not looked at.
+/// Values of the known keys have at most 255 bytes; binary ones (CHAP) have up to 1024, and their
+/// text form twice that plus two (6.1). Longer ones are ignored.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
 /// Splits a data segment into its pairs, in order. Values are borrowed.
 ///
 /// # Errors
-/// No `=`, an empty or over-long key, bytes that are not UTF-8.
+/// A missing `=`, an empty or too long key, or bytes that are not UTF-8.
 pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
     let mut pairs = Vec::new();
     let mut at = 0;
     for pair in data.split(|&byte| byte == 0) {
         let start = at;
         at += pair.len() + 1;
-        // Trailing zeros are padding some initiators count into the segment.
+        // Trailing zeros are padding that some initiators include in the segment.
         if pair.is_empty() {
             continue;
         }
@@ -41,7 +41,7 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 /// Appends one pair.
 ///
 /// # Panics
-/// When the key is none: empty, or with what separates pairs in it. Keys are ours, or were read as such.
+/// If the key is invalid: empty, or containing a separator. Keys are either ours or were parsed as keys.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),
@@ -53,7 +53,7 @@ pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     out.push(0);
 }
 
-/// Reads a numeric value: decimal or `0x` hexadecimal (RFC 7143, 6.1).
+/// Parses a numeric value: decimal or `0x` hexadecimal (RFC 7143, 6.1).
 pub fn parse_number(value: &str) -> Option<u64> {
     match value
         .strip_prefix("0x")
@@ -68,7 +68,7 @@ pub fn parse_number(value: &str) -> Option<u64> {
     }
 }
 
-/// Reads a large binary value: `0x` hexadecimal or `0b` base64 (RFC 7143, 6.1).
+/// Parses a large binary value: `0x` hexadecimal or `0b` base64 (RFC 7143, 6.1).
 pub fn parse_binary(value: &str) -> Option<Vec<u8>> {
     if let Some(hex) = value
         .strip_prefix("0x")
@@ -117,7 +117,7 @@ pub fn parse_binary(value: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes a large binary value in hexadecimal, which every peer reads.
+/// Formats a large binary value in hexadecimal, which every peer understands.
 pub fn format_binary(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::from("0x"), |mut text, byte| {
@@ -130,7 +130,7 @@ pub fn format_binary(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Pairs come back in order; padding zeros are no pair.
+    /// Pairs are returned in order; padding zeros are not a pair.
     #[test]
     fn pairs() {
         let mut data = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Nonsense is named with its place.
+    /// Errors contain the position.
     #[test]
     fn nonsense() {
         assert_eq!(parse_pairs(b"a=b\0cd\0").unwrap_err().offset, 4);
@@ -158,7 +158,7 @@ mod tests {
         assert!(parse_pairs(b"\xff=b\0").is_err());
     }
 
-    /// Numbers and binaries in every form the RFC allows, and no other.
+    /// Accepts numbers and binary values in every form that the RFC allows, and no other.
     #[test]
     fn numbers_and_binaries() {
         assert_eq!(parse_number("0x1F"), Some(31));

@@ -1,10 +1,10 @@
-//! The NBD protocol as its document writes it (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the extension
-//! EXTENDED_HEADERS of its branch extension-ext-header). Pure bytes; the rules of both ends live in `brunt-store`.
+//! The NBD protocol as specified in its document (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the extension
+//! EXTENDED_HEADERS of its branch extension-ext-header). Bytes only; the rules of both ends are in `brunt-store`.
 //!
-//! A connection begins with a greeting and option haggling ([`negotiation`]), then carries requests and replies
-//! ([`transmission`]) in one of three styles of headers. All numbers are big-endian.
+//! A connection begins with a greeting and option haggling ([`negotiation`]), then carries requests
+//! and replies ([`transmission`]) with one of three styles of headers. All numbers are big-endian.
 //!
-//! The one rule: a length is held against a limit of this module before anything is sized by it.
+//! The one rule: check a length against a limit of this module before sizing anything by it.
 
 pub mod negotiation;
 pub mod transmission;
@@ -12,51 +12,51 @@ pub mod transmission;
 pub use negotiation::{NbdBlockSizes, NbdGreeting, NbdInfo, NbdOptionReply};
 pub use transmission::{NbdChunk, NbdCommand, NbdReply, NbdRequest};
 
-/// The port that IANA gave it.
+/// The port assigned by IANA.
 pub const PORT: u16 = 10809;
 /// Longest string: export names, descriptions, messages.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// What a peer may carry in one message where nothing was agreed ("Size constraints").
+/// Maximum payload of one message if nothing else was negotiated ("Size constraints").
 pub const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
 /// Largest minimum block size.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
-/// Which headers the transmission phase uses. A later one can do all that those before it can.
+/// The headers of the transmission phase. Each style supports everything that the ones before it do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NbdHeaders {
     /// Simple replies only: the protocol of 1997.
     Simple,
-    /// Structured replies: holes, reads in parts, errors with words.
+    /// Structured replies: holes, reads in parts, error messages.
     Structured,
     /// Headers of 32 bytes with lengths of 64 bits.
     Extended,
 }
 
-/// Transmission flags: what a server says of an export.
+/// Transmission flags: the properties of an export.
 pub mod export_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1;
     /// Writes are refused.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// FLUSH is there.
+    /// FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// The command flag FUA is there.
+    /// The command flag FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// A disk that turns.
+    /// A rotating disk.
     pub const ROTATIONAL: u16 = 1 << 4;
-    /// TRIM is there.
+    /// TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// WRITE_ZEROES and NO_HOLE are there.
+    /// WRITE_ZEROES and NO_HOLE are supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// The command flag DF is there.
+    /// The command flag DF is supported.
     pub const SEND_DF: u16 = 1 << 7;
-    /// Several connections see the same data, also after a flush on one of them.
+    /// Multiple connections see consistent data, also after a flush on one of them.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE is there.
+    /// CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// The command flag FAST_ZERO is there.
+    /// The command flag FAST_ZERO is supported.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
-    /// Their names, in order of bits.
+    /// The flags' names, in bit order.
     pub const NAMES: [(u16, &str); 10] = [
         (READ_ONLY, "READ_ONLY"),
         (SEND_FLUSH, "FLUSH"),
@@ -81,7 +81,7 @@ pub mod allocation {
     pub const ZERO: u32 = 1 << 1;
 }
 
-/// The errors of replies.
+/// Error numbers in replies.
 pub mod errno {
     /// Operation not permitted: the export is read-only.
     pub const PERM: u32 = 1;
@@ -97,7 +97,7 @@ pub mod errno {
     pub const OVERFLOW: u32 = 75;
     /// Operation not supported.
     pub const NOTSUP: u32 = 95;
-    /// The server is going away.
+    /// The server is shutting down.
     pub const SHUTDOWN: u32 = 108;
 
     /// Its name in the protocol's document.

@@ -1,82 +1,82 @@
 //! The handshake: greetings, options and their replies, in both directions. Used by the sessions of `brunt-store`.
 //!
-//! The one rule: what a peer sent is taken as text only where it is UTF-8 without NUL, as the protocol demands.
+//! The one rule: a peer's bytes are accepted as text only if they are UTF-8 without NUL, as the protocol requires.
 
 use super::{BLOCK_BYTES_MAX, STRING_BYTES_MAX};
 use crate::{Cursor, Malformed, ParseError};
 
-/// The first eight bytes of every server.
+/// The first eight bytes that every server sends.
 pub const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
-/// Follows them in the newstyle, and begins every option.
+/// Follows [`INIT_PASSWD`] in a newstyle greeting, and begins every option.
 pub const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-/// Follows them in the oldstyle.
+/// Follows [`INIT_PASSWD`] in an oldstyle greeting.
 pub const CLISERV_MAGIC: u64 = 0x0000_4202_8186_1253;
 /// Begins every reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
-/// Handshake flags, and the client's answers to them: the same bits.
+/// Handshake flags. The client's flags use the same bits.
 pub mod handshake_flag {
-    /// Options beyond EXPORT_NAME.
+    /// Supports options other than EXPORT_NAME.
     pub const FIXED_NEWSTYLE: u16 = 1;
-    /// EXPORT_NAME is answered without its 124 zeros.
+    /// The reply to EXPORT_NAME omits its 124 zeros.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// Options.
 pub mod option {
-    /// Into transmission, without a reply that could say no.
+    /// Starts transmission; no error reply is possible.
     pub const EXPORT_NAME: u32 = 1;
-    /// Goodbye.
+    /// Ends the negotiation.
     pub const ABORT: u32 = 2;
-    /// All exports.
+    /// Lists all exports.
     pub const LIST: u32 = 3;
-    /// TLS from here on.
+    /// Starts TLS.
     pub const STARTTLS: u32 = 5;
-    /// What is this export?
+    /// Queries an export.
     pub const INFO: u32 = 6;
-    /// Into transmission.
+    /// Starts transmission.
     pub const GO: u32 = 7;
-    /// Structured replies.
+    /// Enables structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Which metadata there is.
+    /// Lists the available metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// Which metadata is wanted.
+    /// Selects metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
-    /// Extended headers.
+    /// Enables extended headers.
     pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Types of replies to options.
 pub mod reply {
-    /// Done.
+    /// Success.
     pub const ACK: u32 = 1;
     /// An export.
     pub const SERVER: u32 = 2;
-    /// Something about an export.
+    /// Information about an export.
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
     /// Set in all errors.
     pub const ERROR: u32 = 1 << 31;
-    /// The server does not know the option.
+    /// The option is unknown to the server.
     pub const ERR_UNSUP: u32 = ERROR + 1;
-    /// It does not allow it.
+    /// Forbidden by the server's policy.
     pub const ERR_POLICY: u32 = ERROR + 2;
-    /// The option is wrong.
+    /// The option is invalid.
     pub const ERR_INVALID: u32 = ERROR + 3;
-    /// Not on this platform.
+    /// Not supported on this platform.
     pub const ERR_PLATFORM: u32 = ERROR + 4;
-    /// Not without TLS.
+    /// TLS is required.
     pub const ERR_TLS_REQD: u32 = ERROR + 5;
     /// No such export.
     pub const ERR_UNKNOWN: u32 = ERROR + 6;
-    /// The server is going away.
+    /// The server is shutting down.
     pub const ERR_SHUTDOWN: u32 = ERROR + 7;
-    /// Not without asking for block sizes.
+    /// The client must request block sizes.
     pub const ERR_BLOCK_SIZE_REQD: u32 = ERROR + 8;
-    /// Too much.
+    /// The request is too large.
     pub const ERR_TOO_BIG: u32 = ERROR + 9;
-    /// Not without extended headers.
+    /// Extended headers are required.
     pub const ERR_EXT_HEADER_REQD: u32 = ERROR + 10;
 
     /// Its name in the protocol's document.
@@ -105,15 +105,15 @@ pub mod reply {
 pub mod info {
     /// Size and flags.
     pub const EXPORT: u16 = 0;
-    /// Its proper name.
+    /// The export's canonical name.
     pub const NAME: u16 = 1;
-    /// In words.
+    /// A description.
     pub const DESCRIPTION: u16 = 2;
     /// Block sizes.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Bytes of the longest greeting, the oldstyle's: two magics, size, flags, zeros.
+/// Bytes of the longest greeting, the oldstyle one: two magics, size, flags, zeros.
 pub const OLDSTYLE_BYTES: usize = 8 + 8 + 8 + 4 + 124;
 /// Bytes of a newstyle greeting.
 pub const GREETING_BYTES: usize = 8 + 8 + 2;
@@ -121,15 +121,15 @@ pub const GREETING_BYTES: usize = 8 + 8 + 2;
 pub const OPTION_BYTES: usize = 8 + 4 + 4;
 /// Bytes before the data of an option's reply.
 pub const OPTION_REPLY_BYTES: usize = 8 + 4 + 4 + 4;
-/// Zeros behind the answer to EXPORT_NAME.
+/// Zeros after the reply to EXPORT_NAME.
 pub const ZEROES_BYTES: usize = 124;
 
-/// What a server says first.
+/// A server's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdGreeting {
-    /// Everything at once, and nothing to choose.
+    /// All information at once, without negotiation.
     Oldstyle {
-        /// Of the one export, in bytes.
+        /// Size of the only export, in bytes.
         size_bytes: u64,
         /// Transmission flags.
         flags: u16,
@@ -142,10 +142,10 @@ pub enum NbdGreeting {
 }
 
 impl NbdGreeting {
-    /// Reads one, and how long it was.
+    /// Parses a greeting and returns it with its length.
     ///
     /// # Errors
-    /// It is cut short, or the peer is no NBD server.
+    /// It is incomplete, or the peer is not an NBD server.
     pub fn parse(bytes: &[u8]) -> Result<(NbdGreeting, usize), ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != INIT_PASSWD {
@@ -155,7 +155,7 @@ impl NbdGreeting {
             IHAVEOPT => NbdGreeting::Newstyle { flags: cur.u16()? },
             CLISERV_MAGIC => {
                 let size_bytes = cur.u64()?;
-                // The newstyle's two fields of flags together; the lower half is the export's.
+                // The newstyle's two flag fields combined; the lower half are the export's flags.
                 let flags = cur.u32()? as u16;
                 cur.skip(ZEROES_BYTES)?;
                 NbdGreeting::Oldstyle { size_bytes, flags }
@@ -165,7 +165,7 @@ impl NbdGreeting {
         Ok((greeting, cur.at()))
     }
 
-    /// As it is sent.
+    /// The greeting's bytes on the wire.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = INIT_PASSWD.to_be_bytes().to_vec();
         match *self {
@@ -184,7 +184,7 @@ impl NbdGreeting {
     }
 }
 
-/// An option as a client sends it.
+/// Encodes an option, as a client sends it.
 pub fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
     bytes.extend(option.to_be_bytes());
@@ -193,10 +193,10 @@ pub fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The header of an option: which, and how many bytes of data follow.
+/// Parses an option's header: the option and the number of data bytes that follow.
 ///
 /// # Errors
-/// It is cut short, or no option.
+/// It is incomplete, or not an option.
 pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     if cur.u64()? != IHAVEOPT {
@@ -208,7 +208,7 @@ pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
 /// The header of a reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdOptionReply {
-    /// The option that it answers.
+    /// The option that it replies to.
     pub option: u32,
     /// See [`reply`].
     pub kind: u32,
@@ -217,10 +217,10 @@ pub struct NbdOptionReply {
 }
 
 impl NbdOptionReply {
-    /// Reads one.
+    /// Parses a reply's header.
     ///
     /// # Errors
-    /// It is cut short, or no reply.
+    /// It is incomplete, or not a reply.
     pub fn parse(bytes: &[u8]) -> Result<NbdOptionReply, ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != OPTION_REPLY_MAGIC {
@@ -233,7 +233,7 @@ impl NbdOptionReply {
         })
     }
 
-    /// One with its data, as it is sent.
+    /// Encodes a reply with its data.
     pub fn encode(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
         let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
         bytes.extend(option.to_be_bytes());
@@ -243,43 +243,43 @@ impl NbdOptionReply {
         bytes
     }
 
-    /// Whether it says no.
+    /// Whether it is an error.
     pub fn is_error(&self) -> bool {
         self.kind & reply::ERROR != 0
     }
 }
 
-/// Size constraints.
+/// The size constraints of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdBlockSizes {
-    /// Every offset and length is a multiple of it; a power of two.
+    /// All offsets and lengths must be multiples of it; a power of two.
     pub minimum: u32,
-    /// Avoids read-modify-write; a power of two.
+    /// Avoids read-modify-write cycles; a power of two.
     pub preferred: u32,
-    /// Of one read or write.
+    /// Maximum payload of one read or write.
     pub payload_max: u32,
 }
 
-/// One thing about an export.
+/// One piece of information about an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NbdInfo {
     /// Size in bytes, and [`super::export_flag`].
     Export(u64, u16),
-    /// Its proper name.
+    /// Its canonical name.
     Name(String),
-    /// In words.
+    /// A description.
     Description(String),
     /// Block sizes.
     BlockSizes(NbdBlockSizes),
-    /// Something newer.
+    /// An unknown type of information.
     Other(u16),
 }
 
 impl NbdInfo {
-    /// Reads the data of a reply of [`reply::INFO`].
+    /// Parses the data of a [`reply::INFO`].
     ///
     /// # Errors
-    /// It is not what its type says.
+    /// The data is invalid for its type.
     pub fn parse(bytes: &[u8]) -> Result<NbdInfo, ParseError> {
         let mut cur = Cursor::new(bytes);
         let read = match cur.u16()? {
@@ -299,7 +299,7 @@ impl NbdInfo {
                         "the preferred block size is a power of two from the minimum on",
                     ));
                 }
-                // Servers exist whose largest payload is below their preferred size; one block has to fit.
+                // Some servers' maximum payload is below their preferred size; only one block must fit.
                 if payload_max < minimum {
                     return Err(cur.malformed(4, "the largest payload holds a block"));
                 }
@@ -317,7 +317,7 @@ impl NbdInfo {
         }
     }
 
-    /// As it is sent. Nothing for `Other`.
+    /// Encodes the data; empty for `Other`.
     pub fn encode(&self) -> Vec<u8> {
         let head = |kind: u16| kind.to_be_bytes().to_vec();
         match self {
@@ -344,7 +344,7 @@ impl NbdInfo {
     }
 }
 
-/// The data of GO and INFO: the export, and what is asked about it.
+/// Encodes the data of GO and INFO: the export, and the requested information.
 pub fn encode_go(export: &str, wanted: &[u16]) -> Vec<u8> {
     let mut bytes = (export.len() as u32).to_be_bytes().to_vec();
     bytes.extend(export.as_bytes());
@@ -353,10 +353,10 @@ pub fn encode_go(export: &str, wanted: &[u16]) -> Vec<u8> {
     bytes
 }
 
-/// Reads it.
+/// Parses the data of GO and INFO.
 ///
 /// # Errors
-/// Lengths do not fit, or the name is no string.
+/// Lengths do not fit, or the name is not a valid string.
 pub fn parse_go(bytes: &[u8]) -> Result<(String, Vec<u16>), ParseError> {
     let mut cur = Cursor::new(bytes);
     let export = counted_string(&mut cur)?;
@@ -372,7 +372,7 @@ pub fn parse_go(bytes: &[u8]) -> Result<(String, Vec<u16>), ParseError> {
     Ok((export, wanted))
 }
 
-/// The data of SET_META_CONTEXT and LIST_META_CONTEXT.
+/// Encodes the data of SET_META_CONTEXT and LIST_META_CONTEXT.
 pub fn encode_meta_query(export: &str, queries: &[&str]) -> Vec<u8> {
     let mut bytes = (export.len() as u32).to_be_bytes().to_vec();
     bytes.extend(export.as_bytes());
@@ -384,15 +384,16 @@ pub fn encode_meta_query(export: &str, queries: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Reads it: the export and the queries, of which there are as many as fit into the option's data.
+/// Parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export and the queries, whose
+/// number is limited by the size of the option's data.
 ///
 /// # Errors
-/// Lengths do not fit, or a string is none.
+/// Lengths do not fit, or a string is invalid.
 pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseError> {
     let mut cur = Cursor::new(bytes);
     let export = counted_string(&mut cur)?;
     let count = cur.u32()? as usize;
-    // Each has a length of four bytes.
+    // Each query has a four-byte length.
     if count > cur.rest().len() / 4 {
         return Err(cur.malformed(4, "as many queries as it says"));
     }
@@ -405,20 +406,20 @@ pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseErro
     }
 }
 
-/// The data of a reply of [`reply::META_CONTEXT`]: number and name.
+/// Parses the data of a [`reply::META_CONTEXT`]: id and name.
 ///
 /// # Errors
-/// It is too short, or the name is no string.
+/// It is too short, or the name is not a valid string.
 pub fn parse_meta_context(bytes: &[u8]) -> Result<(u32, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let number = cur.u32()?;
     Ok((number, string(cur.rest(), 4)?))
 }
 
-/// The data of a reply of [`reply::SERVER`]: name and description of an export.
+/// Parses the data of a [`reply::SERVER`]: name and description of an export.
 ///
 /// # Errors
-/// Lengths do not fit, or a string is none.
+/// Lengths do not fit, or a string is invalid.
 pub fn parse_server(bytes: &[u8]) -> Result<(String, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let name = counted_string(&mut cur)?;
@@ -426,7 +427,7 @@ pub fn parse_server(bytes: &[u8]) -> Result<(String, String), ParseError> {
     Ok((name, string(cur.rest(), at)?))
 }
 
-/// The data of a reply of [`reply::SERVER`].
+/// Encodes the data of a [`reply::SERVER`].
 pub fn encode_server(name: &str, description: &str) -> Vec<u8> {
     let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
     bytes.extend(name.as_bytes());
@@ -465,7 +466,7 @@ mod tests {
         }
     }
 
-    /// What is encoded is read back, and nothing shorter passes for it.
+    /// Encoded messages parse back to the same values, and shorter ones are incomplete.
     #[test]
     fn round_trips() {
         let new = NbdGreeting::Newstyle { flags: 3 };
@@ -532,7 +533,7 @@ mod tests {
         );
     }
 
-    /// What the protocol forbids is malformed.
+    /// Protocol violations are malformed.
     #[test]
     fn malformed() {
         let bad = |result: Result<NbdInfo, ParseError>| {

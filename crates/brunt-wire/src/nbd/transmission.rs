@@ -1,7 +1,7 @@
-//! The transmission phase: requests and replies, in the three styles of headers. Used by the sessions of
-//! `brunt-store`.
+//! The transmission phase: requests and replies, in the three styles of headers. Used
+//! by the sessions of `brunt-store`.
 //!
-//! The one rule: a header is parsed without knowing what was asked; whether it fits is for the session to say.
+//! The one rule: a header is parsed without knowing the request; the session decides whether it matches.
 
 use super::NbdHeaders;
 use super::STRING_BYTES_MAX;
@@ -13,20 +13,20 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
-/// Bytes of the longest header in either direction; with the offset of a content chunk for replies.
+/// Bytes of the longest header in either direction; for replies, including the offset of a content chunk.
 pub const HEADER_BYTES_MAX: usize = 32 + 8;
 
 /// Command flags.
 pub mod command_flag {
-    /// Answer when it is on stable storage.
+    /// Complete only when the data is on stable storage.
     pub const FUA: u16 = 1;
-    /// Leave no hole.
+    /// Don't create a hole.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// One content chunk.
+    /// Reply with a single content chunk.
     pub const DF: u16 = 1 << 2;
-    /// One extent.
+    /// Reply with a single extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// Only if it is faster than writing.
+    /// Fail unless it is faster than writing.
     pub const FAST_ZERO: u16 = 1 << 4;
     /// The length is that of a payload (extended headers).
     pub const PAYLOAD_LEN: u16 = 1 << 5;
@@ -43,26 +43,26 @@ const TYPE_ERROR_BIT: u16 = 1 << 15;
 const TYPE_ERROR: u16 = TYPE_ERROR_BIT + 1;
 const TYPE_ERROR_OFFSET: u16 = TYPE_ERROR_BIT + 2;
 
-/// What a request asks for.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdCommand {
-    /// Data, please.
+    /// Reads data.
     Read,
-    /// Here is some.
+    /// Writes data.
     Write,
-    /// Goodbye; there is no reply.
+    /// Disconnects; there is no reply.
     Disconnect,
-    /// Make stable what was answered.
+    /// Makes completed writes stable.
     Flush,
-    /// These are not needed any more.
+    /// Discards data.
     Trim,
-    /// These will be read.
+    /// Prefetches data that will be read.
     Cache,
-    /// Zeros without sending them.
+    /// Writes zeros without transferring them.
     WriteZeroes,
-    /// What is allocated?
+    /// Queries the allocation status.
     BlockStatus,
-    /// Something newer.
+    /// An unknown command.
     Other(u16),
 }
 
@@ -99,19 +99,20 @@ impl NbdCommand {
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdRequest {
-    /// See [`command_flag`]; [`command_flag::PAYLOAD_LEN`] is set and taken off by encoding and parsing a write.
+    /// See [`command_flag`]. [`command_flag::PAYLOAD_LEN`] is added when a write is
+    /// encoded, and removed when it is parsed.
     pub flags: u16,
-    /// What to do.
+    /// The command.
     pub command: NbdCommand,
-    /// Comes back with the reply.
+    /// Repeated in the reply.
     pub cookie: u64,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// A header as it is sent.
+/// An encoded header.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdHeaderBytes {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -142,10 +143,10 @@ impl std::ops::Deref for NbdHeaderBytes {
 }
 
 impl NbdRequest {
-    /// As it is sent.
+    /// Encodes the header.
     ///
     /// # Panics
-    /// When the length needs more than 32 bits and the headers are not extended.
+    /// If the length needs more than 32 bits and the headers are not extended.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();
@@ -175,10 +176,10 @@ impl NbdRequest {
             .put(&len.to_be_bytes())
     }
 
-    /// Reads one, how long its header was, and how many bytes of payload follow.
+    /// Parses a request and returns it with the length of its header and the number of payload bytes that follow.
     ///
     /// # Errors
-    /// It is cut short, or no request of this style.
+    /// It is incomplete, or not a request in this style.
     pub fn parse(
         bytes: &[u8],
         headers: NbdHeaders,
@@ -228,63 +229,64 @@ impl NbdRequest {
 /// A reply's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdReply {
-    /// All in one. Data follows if it answers a read and the error is 0.
+    /// The whole reply. Data follows if it replies to a read and the error is 0.
     Simple {
-        /// See [`super::errno`]; 0: none.
+        /// See [`super::errno`]; 0 means success.
         error: u32,
-        /// The request's.
+        /// The request's cookie.
         cookie: u64,
     },
-    /// A part.
+    /// A part of a reply.
     Chunk {
-        /// The last one for its request.
+        /// Whether it is the last chunk of its request.
         done: bool,
-        /// The request's.
+        /// The request's cookie.
         cookie: u64,
         /// The offset of the request, which extended headers repeat.
         offset: Option<u64>,
-        /// What it brings.
+        /// The chunk's content.
         chunk: NbdChunk,
     },
 }
 
-/// What a chunk brings. What follows the header is not looked at.
+/// The content of a chunk. Whatever follows the header is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdChunk {
     /// Nothing.
     None,
-    /// So many bytes of data follow.
+    /// This many bytes of data follow.
     Data {
-        /// Where they belong on the export.
+        /// The offset of the data in the export.
         offset: u64,
         /// At least one.
         len: u32,
     },
-    /// A hole follows: [`parse_hole`], so many bytes.
+    /// A hole follows, of this many bytes on the wire: [`parse_hole`].
     Hole(u32),
     /// Extents follow: [`parse_block_status`].
     BlockStatus {
-        /// Numbers have 64 bits.
+        /// Whether numbers have 64 bits.
         wide: bool,
         /// Bytes that follow.
         len: u32,
     },
     /// An error follows: [`parse_error`].
     Error {
-        /// With an offset, or a kind that nobody knows yet.
+        /// Whether an offset follows; `None` for an unknown kind of error.
         offset: Option<bool>,
         /// Bytes that follow.
         len: u32,
     },
-    /// Something newer, with so many bytes.
+    /// An unknown type, with this many bytes.
     Other(u16, u32),
 }
 
 impl NbdReply {
-    /// Reads one and how long its header was; the offset of [`NbdChunk::Data`] is part of the header.
+    /// Parses a reply and returns it with the length of its header; the offset of
+    /// [`NbdChunk::Data`] is part of the header.
     ///
     /// # Errors
-    /// It is cut short, or no reply of this style.
+    /// It is incomplete, or not a reply in this style.
     #[inline]
     pub fn parse(bytes: &[u8], headers: NbdHeaders) -> Result<(NbdReply, usize), ParseError> {
         let mut cur = Cursor::new(bytes);
@@ -349,10 +351,11 @@ impl NbdReply {
         ))
     }
 
-    /// As a server sends it, without what follows the header. A chunk's request began at its `offset`.
+    /// Encodes the header as a server sends it, without the content that follows. `offset` is
+    /// the offset of a chunk's request.
     ///
     /// # Panics
-    /// When a chunk is sent with simple headers, or a simple reply with extended ones.
+    /// If a chunk has simple headers, or a simple reply has extended ones.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();
@@ -409,15 +412,15 @@ impl NbdReply {
     }
 }
 
-/// Bytes of a hole.
+/// Bytes of a hole on the wire.
 pub const HOLE_BYTES: u32 = 12;
-/// Bytes of an error at most: number, length, message, offset.
+/// Maximum bytes of an error: number, length, message, offset.
 pub const ERROR_BYTES_MAX: u32 = 4 + 2 + STRING_BYTES_MAX as u32 + 8;
 
-/// Offset and length of a hole; the length is not zero.
+/// Parses a hole's offset and length; the length is not zero.
 ///
 /// # Errors
-/// It is cut short or empty.
+/// It is incomplete, or its length is zero.
 pub fn parse_hole(bytes: &[u8]) -> Result<(u64, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     match (cur.u64()?, cur.u32()?) {
@@ -426,12 +429,13 @@ pub fn parse_hole(bytes: &[u8]) -> Result<(u64, u32), ParseError> {
     }
 }
 
-/// What [`parse_hole`] reads.
+/// Encodes a hole, for [`parse_hole`].
 pub fn encode_hole(offset: u64, len: u32) -> Vec<u8> {
     [offset.to_be_bytes().to_vec(), len.to_be_bytes().to_vec()].concat()
 }
 
-/// Number and message of an error; what follows the message is not looked at. The message is text, whatever was sent.
+/// Parses an error's number and message, and ignores the rest. Invalid and control
+/// characters in the message are replaced.
 ///
 /// # Errors
 /// Lengths do not fit, or the number is zero.
@@ -454,25 +458,25 @@ pub fn parse_error(bytes: &[u8]) -> Result<(u32, String), ParseError> {
     ))
 }
 
-/// What [`parse_error`] reads.
+/// Encodes an error, for [`parse_error`].
 pub fn encode_error(error: u32, message: &str) -> Vec<u8> {
     let len = (message.len() as u16).to_be_bytes();
     [&error.to_be_bytes()[..], &len, message.as_bytes()].concat()
 }
 
-/// A metadata context's number, and its extents: length and state.
+/// A metadata context's id, and its extents: length and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdExtents {
-    /// Of the context.
+    /// The context's id.
     pub context: u32,
-    /// Length in bytes, not zero, and flags of each.
+    /// Length in bytes, which is not zero, and flags of each extent.
     pub extents: Vec<(u64, u64)>,
 }
 
-/// Reads the extents of a chunk.
+/// Parses the extents of a chunk.
 ///
 /// # Errors
-/// Lengths do not fit, or there is none.
+/// Lengths do not fit, or there are no extents.
 pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseError> {
     let mut cur = Cursor::new(bytes);
     let context = cur.u32()?;
@@ -498,7 +502,7 @@ pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseE
     Ok(NbdExtents { context, extents })
 }
 
-/// What [`parse_block_status`] reads. Lengths that do not fit are cut.
+/// Encodes extents, for [`parse_block_status`]. Lengths that exceed 32 bits are clamped.
 pub fn encode_block_status(status: &NbdExtents, wide: bool) -> Vec<u8> {
     let mut bytes = status.context.to_be_bytes().to_vec();
     if wide {
@@ -526,7 +530,7 @@ mod tests {
         NbdHeaders::Extended,
     ];
 
-    /// Requests are read as they were written, and nothing shorter passes for one.
+    /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
     fn requests() {
         for headers in STYLES {
@@ -561,7 +565,7 @@ mod tests {
         assert!(NbdRequest::parse(&[0; 40], NbdHeaders::Simple).is_err());
     }
 
-    /// Replies likewise, each in the styles that have it.
+    /// The same for replies, in each style that has them.
     #[test]
     fn replies() {
         let chunks = [
@@ -619,7 +623,7 @@ mod tests {
         }
     }
 
-    /// Payloads are read as they were written; what is forbidden is malformed.
+    /// Payloads survive a round trip; protocol violations are malformed.
     #[test]
     fn payloads() {
         assert_eq!(parse_hole(&encode_hole(512, 4096)), Ok((512, 4096)));
@@ -651,7 +655,7 @@ mod tests {
         assert!(parse_block_status(&[0; 12], false).is_err());
     }
 
-    /// Chunks that contradict themselves, and another style's headers.
+    /// Contradictory chunks, and headers of another style.
     #[test]
     fn malformed() {
         let structured = |kind: u16, flags: u16, len: u32| {

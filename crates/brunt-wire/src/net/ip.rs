@@ -1,41 +1,41 @@
-//! IPv4 (RFC 791) and IPv6 (RFC 8200) headers, with what says that a packet is a fragment.
+//! IPv4 (RFC 791) and IPv6 (RFC 8200) headers, including their fragment information.
 
 use super::{IpAddress, IpPacket};
 use crate::{Cursor, Malformed, ParseError};
 
-/// Extension headers in a row that are walked over.
+/// Maximum number of consecutive extension headers.
 const EXTENSION_HEADERS_MAX: usize = 16;
 
-/// Bytes at hand and how many there were on the wire.
+/// The available bytes, and their number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// As captured.
+    /// The bytes as captured.
     pub bytes: &'a [u8],
-    /// As sent; `bytes` is shorter when a snap length cut it.
+    /// The length as sent; `bytes` is shorter if the snap length truncated it.
     pub wire_len: usize,
 }
 
-/// Which packet a fragment belongs to.
+/// Identifies the packet that a fragment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
-    /// Who sent it.
+    /// The sender.
     pub source: IpAddress,
-    /// To whom.
+    /// The receiver.
     pub destination: IpAddress,
-    /// The sender's number for the packet.
+    /// The identification that the sender chose for the packet.
     pub identification: u32,
-    /// The transport.
+    /// The transport protocol.
     pub protocol: u8,
 }
 
-/// Where in its packet a fragment lies.
+/// The position of a fragment in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The sender's number for the packet.
+    /// The identification that the sender chose for the packet.
     pub identification: u32,
-    /// In bytes, from the start of the packet's payload.
+    /// Offset in bytes from the start of the packet's payload.
     pub offset: u32,
-    /// Whether others follow.
+    /// Whether more fragments follow.
     pub more: bool,
 }
 
@@ -69,7 +69,7 @@ fn v4<'a>(
         return Err(Malformed::new(0, "an IPv4 header has at least 20 bytes").into());
     }
     let total = match usize::from(u16::from_be_bytes([h[2], h[3]])) {
-        // The sending host's segmentation offload leaves the field empty.
+        // The field is empty on the sending host with segmentation offload.
         0 => wire_len,
         total => total,
     };
@@ -93,7 +93,7 @@ fn v4<'a>(
         destination: IpAddress::v4([h[16], h[17], h[18], h[19]]),
         protocol: h[9],
         payload: Payload {
-            // Beyond the total length lies Ethernet's padding.
+            // Bytes beyond the total length are Ethernet padding.
             bytes: &bytes[header_len..bytes.len().min(total)],
             wire_len: total - header_len,
         },
@@ -125,13 +125,13 @@ fn v6<'a>(
             return Err(cur.malformed(0, "more than 16 IPv6 extension headers"));
         }
         match protocol {
-            // Hop-by-hop, routing, destination options, mobility, HIP, shim6 (RFC 6564's form).
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6 (in RFC 6564's form).
             0 | 43 | 60 | 135 | 139 | 140 => {
                 protocol = cur.u8()?;
                 let len = usize::from(cur.u8()?);
                 cur.skip(len * 8 + 6)?;
             }
-            // Authentication (RFC 4302): the length counts in fours, less two.
+            // Authentication (RFC 4302): the length is in 4-byte units, minus two.
             51 => {
                 protocol = cur.u8()?;
                 let len = usize::from(cur.u8()?);
@@ -147,7 +147,7 @@ fn v6<'a>(
                     offset: u32::from(word & 0xfff8),
                     more: word & 1 != 0,
                 });
-                // Only the first fragment has the headers that follow.
+                // Only the first fragment contains the headers that follow.
                 if word & 0xfff8 != 0 {
                     break;
                 }

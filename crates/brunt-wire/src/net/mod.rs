@@ -1,7 +1,7 @@
-//! Frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked
-//! captures, IPv4 and IPv6, and what tunnels wrap around them. Called by the capture pipeline for every packet, so it is one
-//! pass without allocation. The one rule: lengths come from the wire's own headers, and what
-//! a snap length cut off is known to be missing, never taken for short.
+//! Parses frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked
+//! captures, IPv4 and IPv6, and tunnels around them. The capture pipeline calls it for every packet,
+//! so it is a single pass without allocation. The one rule: lengths come from the headers on the
+//! wire, so data that the snap length removed counts as missing and does not shorten a packet.
 
 mod address;
 mod ip;
@@ -21,48 +21,48 @@ use transport::parse_tcp;
 use crate::ParseError;
 use crate::pcap::LinkType;
 
-/// TCP's number in the IP header.
+/// TCP's protocol number.
 pub const PROTOCOL_TCP: u8 = 6;
-/// UDP's number in the IP header.
+/// UDP's protocol number.
 pub const PROTOCOL_UDP: u8 = 17;
 
 /// The IP packet inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPacket<'a> {
-    /// Destination, then source MAC address, when the link has both.
+    /// Destination and source MAC address, if the link has both.
     pub macs: Option<&'a [u8; 12]>,
-    /// The innermost VLAN's number.
+    /// The innermost VLAN id.
     pub vlan: Option<u16>,
-    /// Who sent it.
+    /// The sender.
     pub source: IpAddress,
-    /// To whom.
+    /// The receiver.
     pub destination: IpAddress,
-    /// The transport's number ([`PROTOCOL_TCP`], ...).
+    /// The transport's protocol number ([`PROTOCOL_TCP`], ...).
     pub protocol: u8,
     /// The transport's header and payload, as captured.
     pub payload: Payload<'a>,
-    /// Set when this is a piece of a packet that has to be put together first.
+    /// Set for a fragment of a packet, which must be reassembled first.
     pub fragment: Option<Fragment>,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// An IP packet.
     Ip(IpPacket<'a>),
     /// Another protocol (ARP, LLDP, ...), or a tunnel's ([`open_frame`]).
     Other {
-        /// Which one.
+        /// The protocol.
         next: NextHeader,
-        /// What it carries, as captured.
+        /// Its payload, as captured.
         payload: Payload<'a>,
     },
 }
 
-/// Reads a frame down to its IP payload. `wire_len` is the frame's length on the wire.
+/// Parses a frame down to its IP payload. `wire_len` is the frame's length on the wire.
 ///
 /// # Errors
-/// Headers cut short by the snap length, or headers that contradict themselves.
+/// Headers truncated by the snap length, or inconsistent headers.
 #[inline]
 pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<'_>, ParseError> {
     if let LinkType::Other(number) = link {
@@ -78,7 +78,7 @@ pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<
     frame_of(&link::parse(link, bytes)?, bytes, wire_len as usize)
 }
 
-/// What is behind a link's header: `bytes` and `wire_len` are those of the frame with it.
+/// Parses the content after a link's header; `bytes` and `wire_len` include that header.
 #[inline]
 fn frame_of<'a>(
     found: &link::Link<'a>,
@@ -105,31 +105,31 @@ fn frame_of<'a>(
     }
 }
 
-/// A TCP segment in the frame that almost all come in.
+/// A TCP segment in the most common kind of frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainTcp<'a> {
-    /// Destination, then source MAC address.
+    /// Destination and source MAC address.
     pub macs: &'a [u8; 12],
-    /// Who sent it.
+    /// The sender.
     pub source: IpAddress,
-    /// To whom.
+    /// The receiver.
     pub destination: IpAddress,
     /// The segment.
     pub tcp: TcpSegment<'a>,
 }
 
-/// Ethernet's header, then that of IPv4 without options.
+/// Headers of Ethernet and of IPv4 without options.
 const PLAIN_HEADERS_BYTES: usize = 14 + 20;
 
-/// Reads a TCP segment in IPv4 without options or fragments, in Ethernet without tags: what
-/// [`parse_frame`] and [`parse_transport`] would find, and `None` for everything else, which they read.
-// Inlined without exception: the parts then never leave the registers.
+/// Fast path for TCP in IPv4 without options or fragments, in untagged Ethernet. Gives the same result
+/// as [`parse_frame`] and [`parse_transport`], or `None` for anything else, which those two handle.
+// Always inlined, so the fields never leave the registers.
 #[inline(always)]
 pub fn parse_plain_tcp(link: LinkType, bytes: &[u8]) -> Option<PlainTcp<'_>> {
     let h = bytes.first_chunk::<PLAIN_HEADERS_BYTES>()?;
     let short = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
     let total = usize::from(short(16));
-    // Version and header length; no fragment ("more" and the offset); the transport.
+    // Version and header length; not a fragment ("more" flag and offset); the transport.
     let plain = h[14] == 0x45 && short(20) & 0x3fff == 0 && h[23] == PROTOCOL_TCP && total >= 20;
     if link != LinkType::Ethernet || short(12) != link::ETHER_TYPE_IPV4 || !plain {
         return None;

@@ -1,28 +1,28 @@
-//! What comes next in a packet, where it is nothing that we read. Used by the capture pipeline to count what it
-//! passed over, and by reports to name it. The one rule: what is printed can be read again.
+//! Identifies the next protocol in a packet if it is not parsed. The capture pipeline uses it to count
+//! skipped packets, and reports use it to name them. The one rule: the printed form can be parsed back.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Malformed;
 
-/// What comes next in a packet, by the number that the header before it gives.
+/// The next protocol in a packet, by its number in the preceding header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NextHeader {
-    /// In an Ethernet frame, or in a tunnel that numbers as Ethernet does.
+    /// In an Ethernet frame, or in a tunnel that uses EtherTypes.
     EtherType(u16),
-    /// In an IEEE 802.3 frame with a length in place of an EtherType (spanning tree, for one).
+    /// In an IEEE 802.3 frame with a length in place of an EtherType (for example spanning tree).
     Llc,
     /// In PPP.
     Ppp(u16),
     /// In an IP packet.
     Ip(u8),
-    /// At a packet's start: the capture file's kind of link.
+    /// At the start of a packet: the link type of the capture file.
     Link(u32),
 }
 
 impl NextHeader {
-    /// What the number stands for, where it is met often and is none of ours.
+    /// The name of a common protocol that is not parsed.
     pub const fn known_as(self) -> Option<&'static str> {
         Some(match self {
             NextHeader::EtherType(0x0806) => "ARP",
@@ -53,7 +53,7 @@ impl NextHeader {
     }
 }
 
-/// As it is printed, and read again.
+/// The printed form, which can be parsed back.
 impl fmt::Display for NextHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,7 +19,7 @@ fn with_link(header: &str) -> Vec<u8> {
     frame
 }
 
-/// The same segment comes out of every kind of link header.
+/// Every kind of link header yields the same segment.
 #[test]
 fn links() {
     let check = |link, frame: &[u8], vlan| {
@@ -59,13 +59,13 @@ fn links() {
     );
     check(LinkType::Raw, &with_link(""), None);
     check(LinkType::Null, &with_link("02000000"), None);
-    // Ethernet's padding is no payload.
+    // Ethernet's padding is not payload.
     let mut padded = mount_null_frame();
     padded.extend([0; 9]);
     check(LinkType::Ethernet, &padded, None);
 }
 
-/// A snap length is seen as missing bytes, and no cut panics.
+/// Truncation by a snap length shows as missing bytes, and no cut panics.
 #[test]
 fn cut_anywhere() {
     let frame = mount_null_frame();
@@ -92,8 +92,7 @@ fn cut_anywhere() {
     }
 }
 
-/// The short way finds what the long way finds, or leaves it to it, whatever byte is another and
-/// wherever the frame is cut.
+/// With any byte changed and any cut, the fast path finds the same as the general one, or leaves the packet to it.
 #[test]
 fn short_way() {
     let frame = mount_null_frame();
@@ -170,11 +169,11 @@ fn ipv6() {
     };
     check("1100 0001 00000007", "2c", fragment(0, true), 12);
     check("1100 0010 00000007", "2c", fragment(16, false), 12);
-    // A packet in one fragment is no fragment.
+    // A packet in a single fragment is not fragmented.
     check("1100 0000 00000007", "2c", None, 12);
 }
 
-/// IPv4 fragments are told apart; contradicting lengths are refused.
+/// IPv4 fragments are recognized; inconsistent lengths are refused.
 #[test]
 fn ipv4() {
     let mut frame = mount_null_frame();

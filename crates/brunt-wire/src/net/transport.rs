@@ -1,27 +1,27 @@
-//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not looked at: offloads leave them
-//! empty on the sending host, and a switch drops frames that were damaged on the way.
+//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not verified: offloads leave them empty
+//! on the sending host, and switches drop damaged frames.
 
 use super::{PROTOCOL_TCP, PROTOCOL_UDP, Payload};
 use crate::{Malformed, ParseError};
 
-/// The control bits that matter to someone who watches.
+/// The control bits that matter for an observer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFlags(pub u8);
 
 impl TcpFlags {
-    /// No more data from this side.
+    /// The sender has no more data.
     pub const fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
-    /// A connection opens.
+    /// Opens a connection.
     pub const fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
-    /// A connection is torn down.
+    /// Resets the connection.
     pub const fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const fn ack(self) -> bool {
         self.0 & 0x10 != 0
     }
@@ -34,9 +34,9 @@ pub struct TcpSegment<'a> {
     pub source_port: u16,
     /// The receiver's port.
     pub destination_port: u16,
-    /// The sequence number of the first byte (of the SYN, when it is one).
+    /// The sequence number of the first byte (or of the SYN).
     pub seq: u32,
-    /// The next byte that the sender expects, when [`TcpFlags::ack`].
+    /// The next byte that the sender expects, if [`TcpFlags::ack`].
     pub ack: u32,
     /// Control bits.
     pub flags: TcpFlags,
@@ -55,21 +55,21 @@ pub struct UdpDatagram<'a> {
     pub payload: Payload<'a>,
 }
 
-/// What an IP packet carries.
+/// The content of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpPayload<'a> {
     /// A TCP segment.
     Tcp(TcpSegment<'a>),
     /// A UDP datagram.
     Udp(UdpDatagram<'a>),
-    /// Something else, by its number.
+    /// Another protocol, by number.
     Other(u8),
 }
 
-/// Reads the header of a whole (not fragmented, or put together) IP payload.
+/// Parses the header of a complete IP payload (unfragmented or reassembled).
 ///
 /// # Errors
-/// A header cut short or one that contradicts itself.
+/// A truncated or inconsistent header.
 #[inline]
 pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'_>, ParseError> {
     let bytes = payload.bytes;
@@ -80,7 +80,7 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
                 return Err(ParseError::Incomplete(8));
             };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
-            // Zero: longer than the field can say (RFC 2675).
+            // Zero means longer than the field can express (RFC 2675).
             let len = if len == 0 { payload.wire_len } else { len };
             if len < 8 || len > payload.wire_len {
                 return Err(Malformed::new(

@@ -1,16 +1,17 @@
-//! Packets inside packets: what a mirror port, an overlay network or an access network wraps around the traffic
-//! that matters. Called by the capture pipeline and its router for whatever is no plain TCP. The one rule: one call
-//! takes off one wrapping; who calls counts the layers ([`TUNNELS_MAX`]), so that a packet cannot keep us busy.
+//! Removes tunnel headers: a mirror port, an overlay network or an access network wraps the
+//! relevant traffic in them. The capture pipeline and its router call it for everything except
+//! plain TCP. The one rule: a call removes a single layer, and the caller limits the number of
+//! layers ([`TUNNELS_MAX`]), so the work per packet is bounded.
 
 use super::link::{self, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use super::{Frame, NextHeader, Payload, frame_of};
 use crate::pcap::LinkType;
 use crate::{Cursor, Malformed, ParseError};
 
-/// Wrappings of one packet that are taken off; deeper ones are a loop or an attack.
+/// Maximum layers removed from one packet; more are a loop or an attack.
 pub const TUNNELS_MAX: usize = 8;
 
-/// Ethernet frames, as GRE, GENEVE and pseudowires announce them (Transparent Ethernet Bridging).
+/// Ethernet frames, as GRE, GENEVE and pseudowires identify them (Transparent Ethernet Bridging).
 const ETHER_TYPE_ETHERNET: u16 = 0x6558;
 const ETHER_TYPE_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHER_TYPE_PPPOE_SESSION: u16 = 0x8864;
@@ -20,22 +21,22 @@ const ETHER_TYPE_ARP: u16 = 0x0806;
 const ETHER_TYPE_ERSPAN: u16 = 0x88be;
 const ETHER_TYPE_ERSPAN_III: u16 = 0x22eb;
 
-/// Numbers in the IP header.
+/// Protocol numbers in the IP header.
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 const MPLS_IN_IP: u8 = 137;
 
-/// VXLAN's port, and the one that Linux used before it was assigned.
+/// VXLAN's port, and the one that Linux used before that was assigned.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 /// MPLS in UDP (RFC 7510).
 const MPLS_PORT: u16 = 6635;
 
-/// Labels in a row that are walked over.
+/// Maximum number of consecutive labels.
 const LABELS_MAX: usize = 16;
 
-/// A way to wrap packets.
+/// A kind of tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tunnel {
     /// RFC 7348.
@@ -44,13 +45,13 @@ pub enum Tunnel {
     Geneve,
     /// RFC 2784 and 2890, and version 1 of PPTP (RFC 2637).
     Gre,
-    /// Cisco's mirrored frames in GRE, without their own header.
+    /// Cisco's mirrored frames in GRE, without an ERSPAN header.
     ErspanI,
-    /// The same with a header (draft-foschiano-erspan).
+    /// Cisco's mirrored frames with a header (draft-foschiano-erspan).
     ErspanIi,
-    /// The same with a time stamp.
+    /// Cisco's mirrored frames with a time stamp in the header.
     ErspanIii,
-    /// An IP packet right behind an IP header (RFC 2003, RFC 2473, RFC 4213).
+    /// An IP packet directly after an IP header (RFC 2003, RFC 2473, RFC 4213).
     IpInIp,
     /// RFC 3032; frames with or without a control word (RFC 4448).
     Mpls,
@@ -59,7 +60,7 @@ pub enum Tunnel {
 }
 
 impl Tunnel {
-    /// What it is called.
+    /// Its name for display.
     pub const fn name(self) -> &'static str {
         match self {
             Tunnel::Vxlan => "VXLAN",
@@ -75,17 +76,17 @@ impl Tunnel {
     }
 }
 
-/// What a wrapping holds.
+/// The payload of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelPayload<'a> {
-    /// The wrapping that was taken off.
+    /// The tunnel that was removed.
     pub tunnel: Tunnel,
     next: NextHeader,
     payload: Payload<'a>,
 }
 
 impl<'a> TunnelPayload<'a> {
-    /// Reads it down to its IP payload, or to what is not understood or wrapped again.
+    /// Parses it down to its IP payload, to an unknown protocol, or to another tunnel.
     ///
     /// # Errors
     /// As [`super::parse_frame`].
@@ -105,7 +106,7 @@ impl<'a> TunnelPayload<'a> {
     }
 }
 
-/// The payload behind a header of `header_len` bytes.
+/// The payload after a header of `header_len` bytes.
 fn after(payload: Payload<'_>, header_len: usize) -> Result<Payload<'_>, ParseError> {
     let Some(wire_len) = payload.wire_len.checked_sub(header_len) else {
         return Err(Malformed::new(0, "a header leaves its packet").into());
@@ -130,10 +131,10 @@ fn inner<'a>(
     })
 }
 
-/// Takes off MPLS's labels or PPPoE's header; `None` when the frame is not wrapped.
+/// Removes MPLS labels or a PPPoE header; `None` if the frame has neither.
 ///
 /// # Errors
-/// A header cut short or one that contradicts itself.
+/// A truncated or inconsistent header.
 pub fn open_frame(
     next: NextHeader,
     payload: Payload<'_>,
@@ -147,11 +148,11 @@ pub fn open_frame(
     }
 }
 
-/// Takes off what is right behind an IP header (GRE with all it carries, IP, MPLS); `None` when the protocol is
-/// no wrapping. The payload is a whole one, not a fragment's.
+/// Removes a tunnel that directly follows an IP header (GRE with everything it carries, IP, MPLS);
+/// `None` if the protocol is not a tunnel. The payload must be complete, not a fragment's.
 ///
 /// # Errors
-/// A header cut short or one that contradicts itself.
+/// A truncated or inconsistent header.
 pub fn open_ip(
     protocol: u8,
     payload: Payload<'_>,
@@ -165,8 +166,8 @@ pub fn open_ip(
     }
 }
 
-/// Takes off VXLAN, GENEVE or MPLS in a datagram to `port`; `None` when it holds none of them: whoever uses these
-/// ports for something else is left alone.
+/// Removes VXLAN, GENEVE or MPLS in a datagram to `port`; `None` if there is none, because other
+/// applications may use these ports.
 pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<TunnelPayload<'_>> {
     match port {
         GENEVE_PORT => geneve(payload).ok().flatten(),
@@ -180,7 +181,7 @@ fn vxlan(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> 
     let Some(h) = payload.bytes.first_chunk::<8>() else {
         return Err(ParseError::Incomplete(8));
     };
-    // The flag that says that there is a network's number. Others belong to extensions that keep the form.
+    // The flag for a valid network identifier. Other flags belong to extensions that keep the layout.
     if h[0] & 0x08 == 0 {
         return Ok(None);
     }
@@ -191,7 +192,7 @@ fn geneve(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError>
     let Some(h) = payload.bytes.first_chunk::<8>() else {
         return Err(ParseError::Incomplete(8));
     };
-    // Version 0; the options' length counts in fours.
+    // Version 0; the options' length is in 4-byte units.
     if h[0] >> 6 != 0 {
         return Ok(None);
     }
@@ -230,7 +231,7 @@ fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     }
     match protocol {
         ETHER_TYPE_PPP => ppp(Tunnel::Gre, after(payload, header_len)?),
-        // Type I has no header of its own, and no sequence number tells it from type II.
+        // Type I has no header and, unlike type II, no sequence number.
         ETHER_TYPE_ERSPAN if flags & SEQUENCE == 0 => {
             inner(Tunnel::ErspanI, ETHER_TYPE_ETHERNET, payload, header_len)
         }
@@ -249,7 +250,7 @@ fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<12>() else {
         return Err(ParseError::Incomplete(12));
     };
-    // The last bit says whether a platform's header of 8 bytes follows.
+    // The last bit tells whether a platform-specific subheader of 8 bytes follows.
     let header_len = 12 + usize::from(h[11] & 1) * 8;
     // The frame's type: 0 Ethernet, 2 IP.
     match (h[10] >> 2) & 0x1f {
@@ -273,7 +274,7 @@ fn pppoe(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     }
     let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
     let rest = after(payload, 6)?;
-    // Beyond the length lies Ethernet's padding.
+    // Bytes beyond the length are Ethernet padding.
     let rest = Payload {
         bytes: &rest.bytes[..rest.bytes.len().min(len)],
         wire_len: len.min(rest.wire_len),
@@ -286,7 +287,7 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseE
     if payload.bytes.starts_with(&[0xff, 0x03]) {
         cur.skip(2)?;
     }
-    // An odd first byte is all of a number that was shortened (RFC 1661, 6.5).
+    // An odd first byte is the whole of a compressed protocol number (RFC 1661, 6.5).
     let first = u16::from(cur.u8()?);
     let protocol = if first & 1 == 1 {
         first
@@ -309,7 +310,7 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseE
 fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let mut cur = Cursor::new(payload.bytes);
     let mut labels = 0;
-    // A label's 24th bit says that it is the last one.
+    // Bit 24 of a label marks the last one.
     while cur.u32()? & 0x100 == 0 {
         labels += 1;
         if labels >= LABELS_MAX {
@@ -321,9 +322,10 @@ fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     inner(Tunnel::Mpls, ether_type, rest, header_len)
 }
 
-/// What is below MPLS's labels, which do not say: its EtherType, and the length of a control word before it. IP
-/// packets begin with their version, control words with zero, channels with one (RFC 4928), and frames with any
-/// MAC address: what looks like a frame is one unless it is more certainly something else.
+/// Guesses the content below MPLS labels, which do not identify it: its EtherType, and the length
+/// of a control word before it. IP packets begin with their version, control words with zero,
+/// channels with one (RFC 4928), and frames with any MAC address. If it looks like a frame it is
+/// taken for one, unless there is stronger evidence for something else.
 fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
     let bytes = payload.bytes;
     let frame = is_ethernet(bytes);
@@ -335,7 +337,7 @@ fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
     })
 }
 
-/// Whether an IPv4 header is here whose checksum is right.
+/// Whether this is an IPv4 header with a correct checksum.
 fn is_ipv4(bytes: &[u8]) -> bool {
     let Some(header) = bytes
         .first()
@@ -350,7 +352,7 @@ fn is_ipv4(bytes: &[u8]) -> bool {
     header.len() >= 20 && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Whether a frame is here that carries what we know.
+/// Whether this is a frame that carries a known protocol.
 fn is_ethernet(bytes: &[u8]) -> bool {
     let Ok(found) = link::parse(LinkType::Ethernet, bytes) else {
         return false;
@@ -371,7 +373,7 @@ fn is_ethernet(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What is below labels is found out by its first bytes, whatever MAC address a frame begins with.
+    /// The content below labels is recognized by its first bytes, whatever MAC address a frame begins with.
     #[test]
     fn below_labels() {
         let frame = |first: u8, ether_type: u16, rest: &[u8]| {
@@ -408,7 +410,7 @@ mod tests {
         check(&[0x60; 60], (ETHER_TYPE_IPV6, 0));
     }
 
-    /// Labels, options and lengths that lead out of the packet are complaints, and no header is taken for short.
+    /// Labels, options and lengths that exceed the packet are errors, and headers are never read short.
     #[test]
     fn what_contradicts_itself() {
         let whole = |bytes: &'static [u8]| Payload {
@@ -437,7 +439,7 @@ mod tests {
             Err(ParseError::Malformed(_))
         ));
         assert_eq!(open_ip(6, whole(&[])), Ok(None));
-        // Options of 252 bytes in a datagram of 8; a datagram that is no VXLAN.
+        // Options of 252 bytes in a datagram of 8; a datagram that is not VXLAN.
         assert_eq!(
             open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])),
             None

@@ -1,5 +1,5 @@
-//! NFS and MOUNT bodies. Called by the capture pipeline with the header already read. The one
-//! rule: views borrow from the message; nothing is copied, and file data may be elsewhere.
+//! Bodies of NFS and MOUNT messages. The capture pipeline calls it after parsing the RPC header. The one
+//! rule: views borrow from the message; nothing is copied, and file data may be missing from the message.
 
 pub mod mount;
 pub mod v3;
@@ -7,17 +7,17 @@ pub mod v4;
 
 use crate::{Cursor, ParseError};
 
-/// A file handle: opaque bytes that name a file to its server.
+/// A file handle: opaque bytes that identify a file to its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileHandle<'a>(pub &'a [u8]);
 
-/// The longest handle of NFSv3 (RFC 1813, 2.4).
+/// Maximum length of an NFSv3 handle (RFC 1813, 2.4).
 pub const FILE_HANDLE_V3_BYTES_MAX: u32 = 64;
-/// Names as every server of today bounds them; the standard leaves them open.
+/// Maximum length of a name on all current servers; the standard sets no limit.
 pub const NAME_BYTES_MAX: u32 = 1024;
-/// Paths of symbolic links and exports (Linux `PATH_MAX`).
+/// Maximum length of paths of symbolic links and exports (Linux `PATH_MAX`).
 pub const PATH_BYTES_MAX: u32 = 4096;
-/// One READ or WRITE: Linux and all servers known stop at 1 MiB, some at 8.
+/// Maximum data of one READ or WRITE: Linux and known servers stop at 1 MiB, some at 8.
 pub const DATA_BYTES_MAX: u32 = 16 << 20;
 
 #[inline]

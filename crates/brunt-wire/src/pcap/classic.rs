@@ -1,7 +1,8 @@
-//! The classic file: a 24-byte header, then 16 bytes before each packet
-//! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only. Some programs wrote longer packet headers, partly
-//! under the same magic number; which ones is in Wireshark's `wiretap/libpcap.c`. The one rule: a file whose second
-//! packet shows that its headers are longer is read as it is, or refused by its name, and never read wrong.
+//! The classic pcap file: a 24-byte header, then 16 bytes before each packet
+//! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only. Some programs wrote longer packet
+//! headers, partly under the same magic number; Wireshark's `wiretap/libpcap.c` lists them. The one
+//! rule: if the second packet shows that a file's headers are longer, the file is either read
+//! correctly or refused by name, never misread.
 
 use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at};
 use crate::Malformed;
@@ -9,15 +10,15 @@ use crate::Malformed;
 pub(super) const FILE_HEADER_BYTES: usize = 24;
 const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
-/// The upper half of the field has flags, such as the length of a frame check sequence behind each packet
-/// (draft-ietf-opsawg-pcap, 4), which IP's own length leaves out.
+/// The field's upper half contains flags, such as the length of a frame check sequence after each
+/// packet (draft-ietf-opsawg-pcap, 4), which IP's own length excludes.
 const LINK_TYPE_MASK: u32 = 0xffff;
 
-/// What the modified format (0xa1b2cd34) adds to a packet's header: interface, protocol, kind. Its first edition had
-/// the processors, too.
+/// What the modified format (0xa1b2cd34) adds to a packet header: interface, protocol, kind. Its
+/// first edition also had the processors.
 const MODIFIED_EXTRA: usize = 8;
 const MODIFIED_FIRST_EXTRA: usize = 12;
-/// What others add under the usual number: to a header, in bytes, and what to say.
+/// Unsupported variants with the usual magic number: extra header bytes, and the error message.
 const REFUSED: [(usize, &str); 2] = [
     (
         4,
@@ -28,7 +29,7 @@ const REFUSED: [(usize, &str); 2] = [
         "this is a pcap file of Red Hat 6.1's libpcap: `editcap -F pcap` makes one that is read here",
     ),
 ];
-/// From one packet to the next in a file that makes sense, up or down: a year.
+/// Maximum plausible time between two packets, forward or back: a year.
 const SECONDS_APART_MAX: u32 = 366 * 86_400;
 
 #[derive(Clone, Debug)]
@@ -39,10 +40,10 @@ pub(super) struct Classic {
     link: LinkType,
     /// Bytes between a packet's header and its data.
     extra: usize,
-    /// Whether the second packet has yet to show how long headers are, and the first one's seconds.
+    /// Whether the header length is still to be verified with the second packet, and the seconds of the first one.
     unsettled: bool,
     first_seconds: u32,
-    /// Bytes of file already walked over, so that a complaint has its place.
+    /// Bytes of the file consumed so far, for positions in errors.
     at: usize,
 }
 
@@ -65,7 +66,7 @@ impl Classic {
         if u16_at(header, 4, big_endian) != VERSION_MAJOR {
             return Err(Malformed::new(4, "a pcap file is not of version 2"));
         }
-        // The upper bits may hold the length of a frame check sequence.
+        // The upper bits may contain the length of a frame check sequence.
         let link = LinkType::from_number(u32_at(header, 20, big_endian) & LINK_TYPE_MASK);
         let (unsettled, first_seconds) = (true, 0);
         Ok(Classic {
@@ -115,12 +116,12 @@ impl Classic {
         ))
     }
 
-    /// At the first packet and, when that is all there is yet, at the second: whether headers are as long as they are
-    /// said to be.
+    /// Verifies the header length at the first packet, or at the second one if the buffer did not reach that far yet.
     #[cold]
     fn look_closer(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
         if self.at > FILE_HEADER_BYTES {
-            // What the first packet's data began too early by, this header comes too late by.
+            // The first packet's data started too early by the extra bytes; the second
+            // header comes too late by as many.
             self.unsettled = false;
             return self.judge(buffer);
         }
@@ -140,7 +141,7 @@ impl Classic {
         self.judge(rest)
     }
 
-    /// Judges what should begin with the second packet's header.
+    /// Verifies the bytes where the second packet's header is expected.
     fn judge(&self, rest: &[u8]) -> Result<(), Malformed> {
         if self.extra > 0 || self.is_header(Some(rest)) != Some(false) {
             return Ok(());
@@ -154,7 +155,7 @@ impl Classic {
         }
     }
 
-    /// Whether this may be a packet's header; `None` when too little is at hand to tell.
+    /// Whether this is a plausible packet header; `None` if there are too few bytes to tell.
     fn is_header(&self, bytes: Option<&[u8]>) -> Option<bool> {
         let header = bytes?.first_chunk::<PACKET_HEADER_BYTES>()?;
         let field = |at| u32_at(header, at, self.big_endian);

@@ -1,6 +1,6 @@
-//! Packet files: classic pcap and pcapng, either byte order, and snoop, one packet at a time out of a
-//! buffer that the caller fills. Called by the file source of the capture pipeline. The one
-//! rule: nothing is kept of the buffer; a step that needs more bytes says how many.
+//! Packet files: classic pcap and pcapng in either byte order, and snoop, parsed one packet at a
+//! time from a buffer that the caller fills. Called by the file source of the capture pipeline. The
+//! one rule: keep no reference to the buffer; a step that needs more bytes returns how many.
 
 mod classic;
 mod ng;
@@ -8,14 +8,14 @@ mod snoop;
 
 use crate::Malformed;
 
-/// The longest packet accepted. The kernel's "big TCP" makes frames of up to 512 KiB.
+/// Maximum length of a packet. The kernel's "big TCP" creates frames of up to 512 KiB.
 pub const PACKET_BYTES_MAX: u32 = 1 << 20;
-/// The longest pcapng block accepted; longer ones (embedded keys, statistics) do not occur.
+/// Maximum length of a pcapng block; longer ones (embedded keys, statistics) do not occur.
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
-/// Interfaces of one pcapng section.
+/// Maximum interfaces in one pcapng section.
 pub const INTERFACES_MAX: usize = 4096;
 
-/// What the first bytes of a packet are (the tcpdump group's `LINKTYPE_` registry).
+/// The link-layer type of the packets (the tcpdump group's `LINKTYPE_` registry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// BSD loopback: a 4-byte address family.
@@ -30,7 +30,7 @@ pub enum LinkType {
     LinuxSll,
     /// Linux "cooked" capture, version 2.
     LinuxSll2,
-    /// One that is not looked into.
+    /// An unsupported one.
     Other(u32),
 }
 
@@ -39,7 +39,7 @@ impl LinkType {
         match number {
             0 | 108 => LinkType::Null,
             1 => LinkType::Ethernet,
-            // 12 and 14 are what some systems write for DLT_RAW.
+            // Some systems write 12 and 14 for DLT_RAW.
             12 | 14 | 101 | 228 | 229 => LinkType::Raw,
             9 | 50 => LinkType::Ppp,
             113 => LinkType::LinuxSll,
@@ -48,7 +48,7 @@ impl LinkType {
         }
     }
 
-    /// The registry's number.
+    /// The number in the registry.
     pub fn number(self) -> u32 {
         match self {
             LinkType::Null => 0,
@@ -65,30 +65,30 @@ impl LinkType {
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedPacket<'a> {
-    /// When it was captured: nanoseconds since 1970, zero when the file does not say.
+    /// When it was captured: nanoseconds since 1970, zero if the file does not contain it.
     pub time_ns: u64,
-    /// Bytes it had on the wire; `bytes` is shorter when a snap length cut it.
+    /// Its length on the wire; `bytes` is shorter if the snap length truncated it.
     pub wire_len: u32,
-    /// Which interface of the file it came from.
+    /// The interface it was captured on.
     pub interface: u32,
-    /// How its first bytes are to be read.
+    /// The link-layer type of its first bytes.
     pub link: LinkType,
     /// The captured bytes.
     pub bytes: &'a [u8],
 }
 
-/// What [`PacketFile::next`] found at the start of the buffer.
+/// The item that [`PacketFile::next`] found at the start of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketStep<'a> {
     /// A packet; drop this many bytes from the buffer afterwards.
     Packet(usize, CapturedPacket<'a>),
-    /// Something that is no packet; drop this many bytes.
+    /// Not a packet; drop this many bytes.
     Skip(usize),
-    /// The buffer has to hold at least this many bytes.
+    /// The buffer must contain at least this many bytes.
     Incomplete(usize),
 }
 
-/// Where in a packet file the reader stands.
+/// The state of reading a packet file.
 #[derive(Clone, Debug, Default)]
 pub struct PacketFile {
     format: Format,
@@ -104,20 +104,20 @@ enum Format {
 }
 
 impl PacketFile {
-    /// At the start of a file.
+    /// Starts at the beginning of a file.
     pub fn new() -> PacketFile {
         PacketFile::default()
     }
 
-    /// Whether enough was seen to know that this is a packet file.
+    /// Whether the file is known to be a packet file.
     pub fn is_known(&self) -> bool {
         !matches!(self.format, Format::Unknown)
     }
 
-    /// Reads the next thing at the start of `buffer`.
+    /// Parses the next item at the start of `buffer`.
     ///
     /// # Errors
-    /// The file is no packet file, or is damaged here: nothing after this place can be trusted.
+    /// The file is not a packet file, or is damaged here, so nothing after this position can be trusted.
     #[inline]
     pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         match &mut self.format {

@@ -1,6 +1,6 @@
-//! pcapng: blocks with a type and a length at both ends (draft-ietf-opsawg-pcapng). Section
-//! headers, interface descriptions, enhanced, simple and the obsolete packet blocks are read,
-//! others skipped. Used by [`super::PacketFile`] only.
+//! pcapng: blocks with a type, and a length at both ends (draft-ietf-opsawg-pcapng). Section
+//! headers, interface descriptions, and enhanced, simple and obsolete packet blocks are parsed;
+//! others are skipped. Used by [`super::PacketFile`] only.
 
 use super::{
     BLOCK_BYTES_MAX, CapturedPacket, INTERFACES_MAX, LinkType, PACKET_BYTES_MAX, PacketStep,
@@ -41,7 +41,7 @@ impl Ng {
             return Ok(PacketStep::Incomplete(12));
         }
         let mut kind = u32_at(buffer, 0, self.big_endian);
-        // The section header's type reads the same in both orders; its magic tells the order.
+        // The section header's type is the same in both byte orders; its magic determines the order.
         if u32_at(buffer, 0, true) == SECTION_HEADER_BLOCK {
             kind = SECTION_HEADER_BLOCK;
             self.big_endian = match u32_at(buffer, 8, false) {
@@ -74,7 +74,7 @@ impl Ng {
             PACKET_BLOCK => self.packet(body, true, start)?,
             SIMPLE_PACKET_BLOCK => self.simple_packet(body, start)?,
             SECTION_HEADER_BLOCK => {
-                // A later version may mean anything by its blocks.
+                // In a later version, blocks may have any meaning.
                 if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
                     return Err(Malformed::new(
                         start + 12,
@@ -156,7 +156,7 @@ impl Ng {
             return Err(Malformed::new(start, "a packet block is cut short"));
         }
         let field = |at| u32_at(body, at, self.big_endian);
-        // The obsolete block has 16 bits of interface and 16 of drops where this one has 32.
+        // The obsolete block has a 16-bit interface and 16 bits of drops in place of this one's 32-bit interface.
         let index = if obsolete {
             u32::from(u16_at(body, 0, self.big_endian))
         } else {

@@ -1,5 +1,5 @@
-//! Solaris' `snoop` files (RFC 1761): a 16-byte header, then 24 bytes before each packet, all in network order. Used by
-//! [`super::PacketFile`] only.
+//! Solaris' `snoop` files (RFC 1761): a 16-byte header, then 24 bytes before each packet, all in
+//! network byte order. Used by [`super::PacketFile`] only.
 
 use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u32_at};
 use crate::Malformed;
@@ -7,7 +7,7 @@ use crate::Malformed;
 pub(super) const MAGIC: [u8; 8] = *b"snoop\0\0\0";
 pub(super) const FILE_HEADER_BYTES: usize = 16;
 const PACKET_HEADER_BYTES: usize = 24;
-/// Padding of a record, which only aligns the next one.
+/// Maximum padding of a record, which only aligns the next one.
 const PAD_BYTES_MAX: u32 = 4096;
 
 #[derive(Clone, Debug)]

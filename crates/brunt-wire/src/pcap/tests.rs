@@ -1,9 +1,9 @@
 use super::*;
 
-/// Time, length on the wire, link and bytes of a packet.
+/// A packet's time, length on the wire, link type and bytes.
 type Seen = (u64, u32, LinkType, Vec<u8>);
 
-/// Walks a whole file the way a reader does; gives the packets and how it ended.
+/// Walks a whole file like a reader; returns the packets and how it ended.
 fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
     let mut state = PacketFile::new();
     let mut packets = Vec::new();
@@ -58,7 +58,7 @@ fn classic(big: bool, magic: u32) -> Vec<u8> {
     file
 }
 
-/// Classic files in both orders and both resolutions.
+/// Classic files in both byte orders and both resolutions.
 #[test]
 fn classic_files() {
     let check = |file: Vec<u8>, time_ns| {
@@ -93,8 +93,8 @@ fn with_longer_headers(big: bool, magic: u32, extra: usize) -> Vec<u8> {
     file
 }
 
-/// The modified format is read in both of its editions; those that hide under the usual number are refused by their
-/// names, before a packet is read wrong or, where nothing more was at hand, right after.
+/// Both editions of the modified format are read. Variants with the usual magic number are refused
+/// by name, before a packet is misread or, if the buffer held only one packet, right after it.
 #[test]
 fn longer_headers() {
     for big in [false, true] {
@@ -126,7 +126,7 @@ fn longer_headers() {
                     .contains(name)
             );
         }
-        // Times that make no sense are no reason to refuse a file.
+        // Implausible times are no reason to refuse a file.
         let mut file = with_longer_headers(big, 0xa1b2_c3d4, 0);
         file[24 + 76..][..8].copy_from_slice(&[0xff; 8]);
         assert_eq!(walk(&file).0.len(), 3);
@@ -191,7 +191,7 @@ fn ng(big: bool) -> Vec<u8> {
     file
 }
 
-/// Pcapng in both orders, with options, skipped blocks and simple packets.
+/// pcapng in both byte orders, with options, skipped blocks and simple packets.
 #[test]
 fn pcapng_files() {
     for big in [false, true] {
@@ -206,7 +206,7 @@ fn pcapng_files() {
     }
 }
 
-/// A file cut at any byte gives the packets before the cut and asks for more.
+/// A file cut at any byte yields the packets before the cut and asks for more.
 #[test]
 fn cut_anywhere() {
     let modified = with_longer_headers(true, 0xa1b2_cd34, 12);
@@ -224,7 +224,7 @@ fn cut_anywhere() {
     }
 }
 
-/// Nonsense ends the walk with its place and never hangs or panics.
+/// Invalid data ends the walk with its position and never hangs or panics.
 #[test]
 fn nonsense() {
     assert_eq!(walk(&[0; 64]).1.unwrap_err().offset, 0);
@@ -246,7 +246,7 @@ fn nonsense() {
     }
 }
 
-/// A file of another version is refused, not read as if it were of this one.
+/// A file of another version is refused instead of being misread.
 #[test]
 fn versions() {
     for big in [false, true] {

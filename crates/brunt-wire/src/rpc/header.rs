@@ -1,27 +1,27 @@
-//! The headers themselves.
+//! RPC record marks, headers and credentials.
 
 use super::Xid;
 use crate::{Cursor, ParseError};
 
 /// Bytes of a record mark (RFC 5531, 11).
 pub const MARK_BYTES: usize = 4;
-/// The body of an `opaque_auth` (RFC 5531, 8.2).
+/// Maximum body of an `opaque_auth` (RFC 5531, 8.2).
 const AUTH_BYTES_MAX: u32 = 400;
-/// The longest machine name and the most groups of AUTH_SYS (RFC 5531, appendix A).
+/// Maximum length of the machine name and maximum number of groups in AUTH_SYS (RFC 5531, appendix A).
 const MACHINE_NAME_BYTES_MAX: u32 = 255;
 const GROUPS_MAX: u32 = 16;
 
-/// What stands before each fragment of a record on TCP.
+/// Precedes each fragment of a record on TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordMark {
-    /// Bytes of the fragment that follows.
+    /// Length in bytes of the fragment that follows.
     pub len: u32,
-    /// Whether the record ends with it.
+    /// Whether it is the record's last fragment.
     pub last: bool,
 }
 
 impl RecordMark {
-    /// Reads a mark.
+    /// Parses a mark.
     #[inline]
     pub fn from_bytes(bytes: [u8; MARK_BYTES]) -> RecordMark {
         let word = u32::from_be_bytes(bytes);
@@ -32,7 +32,7 @@ impl RecordMark {
     }
 }
 
-/// How a caller says who it is.
+/// The authentication flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthFlavor {
     /// AUTH_NONE.
@@ -51,7 +51,7 @@ pub enum AuthFlavor {
 }
 
 impl AuthFlavor {
-    /// From the wire's number.
+    /// Converts from the number on the wire.
     #[inline]
     pub const fn from_number(number: u32) -> AuthFlavor {
         match number {
@@ -64,7 +64,7 @@ impl AuthFlavor {
         }
     }
 
-    /// The wire's number.
+    /// The number on the wire.
     #[inline]
     pub const fn number(self) -> u32 {
         match self {
@@ -78,49 +78,48 @@ impl AuthFlavor {
     }
 }
 
-/// Flavour and body of a credential or verifier.
+/// Flavor and body of a credential or verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
-    /// What the body is.
+    /// The flavor of the body.
     pub flavor: AuthFlavor,
     /// At most 400 bytes.
     pub body: &'a [u8],
 }
 
-/// What AUTH_SYS says of the caller.
+/// The caller's identity in AUTH_SYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysCredentials<'a> {
-    /// The caller's host, as it calls itself.
+    /// The caller's host name, as it states itself.
     pub machine_name: &'a [u8],
     /// The effective user.
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
-    /// Further groups, big-endian words.
+    /// Further groups, as big-endian words.
     pub groups: &'a [u8],
 }
 
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcCall<'a> {
-    /// Pairs with the reply's.
+    /// Matches the reply's.
     pub xid: Xid,
-    /// What is called: [`super::PROGRAM_NFS`], ...
+    /// The program called: [`super::PROGRAM_NFS`], ...
     pub program: u32,
     /// The program's version.
     pub version: u32,
-    /// Which of its procedures.
+    /// The procedure called.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's identity.
     pub credentials: OpaqueAuth<'a>,
-    /// The proof of it.
+    /// The proof of the identity.
     pub verifier: OpaqueAuth<'a>,
-    /// Where the arguments start, in bytes from the start of the message.
+    /// Offset of the arguments in bytes from the start of the message.
     pub body_at: usize,
 }
 
-/// A call's header without its bytes: what to keep beside a copy of the message, so that it need
-/// not be read again.
+/// A call's header without its bytes. Kept with a copy of the message so that the header need not be parsed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallLayout {
     xid: Xid,
@@ -133,7 +132,7 @@ pub struct CallLayout {
 }
 
 impl RpcCall<'_> {
-    /// Where everything lies. A header has at most 40 bytes and two bodies of 400.
+    /// The positions of all parts. A header has at most 40 bytes and two bodies of 400, so 16 bits are enough.
     #[inline]
     pub fn layout(&self) -> CallLayout {
         CallLayout {
@@ -152,7 +151,7 @@ impl RpcCall<'_> {
 }
 
 impl CallLayout {
-    /// The header, from a copy of the message it was read from; `None` when that is shorter.
+    /// Restores the header from a copy of the message it was parsed from; `None` if the copy is too short.
     #[inline]
     pub fn of<'a>(&self, message: &'a [u8]) -> Option<RpcCall<'a>> {
         let [credentials_len, verifier_len] = self.lens.map(usize::from);
@@ -177,7 +176,7 @@ impl CallLayout {
     }
 }
 
-/// Whether the server ran the call.
+/// Whether the server executed the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // the RFC's own names
 pub enum ReplyStatus {
@@ -189,20 +188,20 @@ pub enum ReplyStatus {
     SystemErr,
     /// The message was refused: RPC version mismatch.
     RpcMismatch,
-    /// The message was refused: the credentials did not do (an `auth_stat`).
+    /// The message was refused: the credentials were not accepted (an `auth_stat`).
     AuthError(u32),
 }
 
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcReply<'a> {
-    /// The call's.
+    /// The call's xid.
     pub xid: Xid,
-    /// How it went.
+    /// The outcome.
     pub status: ReplyStatus,
-    /// The server's proof; none when the message was refused.
+    /// The server's verifier; none if the message was refused.
     pub verifier: Option<OpaqueAuth<'a>>,
-    /// Where the results start, in bytes from the start of the message.
+    /// Offset of the results in bytes from the start of the message.
     pub body_at: usize,
 }
 
@@ -215,10 +214,10 @@ pub enum RpcMessage<'a> {
     Reply(RpcReply<'a>),
 }
 
-/// Reads the header at the start of a message (after the record mark).
+/// Parses the header at the start of a message (after the record mark).
 ///
 /// # Errors
-/// Cut short, or no RPC.
+/// Truncated, or not RPC.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     if let Some(call) = plain_call(bytes) {
@@ -230,7 +229,7 @@ pub fn parse(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     }
 }
 
-/// Where a call's fixed words end and the body of its credentials begins.
+/// Offset of the credentials' body, after the fixed words of a call.
 const CREDENTIALS_AT: usize = 32;
 
 #[inline(always)]
@@ -238,7 +237,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The opaque at `at`: its body, and where what follows its padding begins.
+/// The opaque at `at`: its body, and the offset after its padding.
 #[inline(always)]
 fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueAuth<'_>, usize)> {
     if len > AUTH_BYTES_MAX {
@@ -254,10 +253,9 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
     ))
 }
 
-/// The header of a call that is whole and ordinary, as almost all are: read with a check for each of its
-/// parts instead of one for each word. Anything else is for [`parse`], which says what is wrong.
-// Inlined without exception, as `plain_reply`: the parts then never leave the registers, where a copy of
-// them would wait for each to be stored.
+/// Fast path for a complete and ordinary call, as almost all are: one bounds check per part of the
+/// header instead of one per word. Anything else is left to [`parse`], which reports errors.
+// Always inlined, like `plain_reply`, so the parts never leave the registers; copying them would wait for each store.
 #[inline(always)]
 pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
@@ -278,7 +276,7 @@ pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     })
 }
 
-/// The header of a reply that was accepted and succeeded, likewise.
+/// The same for the header of an accepted, successful reply.
 #[inline(always)]
 pub fn plain_reply(bytes: &[u8]) -> Option<RpcReply<'_>> {
     let fixed = bytes.first_chunk::<20>()?;
@@ -373,7 +371,7 @@ fn auth<'a>(cur: &mut Cursor<'a>) -> Result<OpaqueAuth<'a>, ParseError> {
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// The caller as AUTH_SYS names it; `None` for other flavours and for damaged ones.
+    /// The caller's identity in AUTH_SYS; `None` for other flavors and damaged bodies.
     pub fn sys(&self) -> Option<SysCredentials<'a>> {
         if self.flavor != AuthFlavor::Sys {
             return None;

@@ -1,6 +1,6 @@
-//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials.
-//! Called by the capture pipeline. The one rule: a header is read from a prefix of its
-//! message, so that a message need not be there as a whole to be known.
+//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials. Called
+//! by the capture pipeline. The one rule: a header can be parsed from a prefix of its message, so a
+//! message need not be complete to be recognized.
 
 mod header;
 
@@ -19,14 +19,15 @@ pub const PROGRAM_MOUNT: u32 = 100_005;
 pub const PROGRAM_NLM: u32 = 100_021;
 /// The status monitor.
 pub const PROGRAM_NSM: u32 = 100_024;
-/// Access control lists beside NFSv3.
+/// Access control lists, an addition to NFSv3.
 pub const PROGRAM_NFS_ACL: u32 = 100_227;
-/// Callbacks of NFSv4 as clients choose them: the first of the transient range (RFC 5531, 8.3).
+/// First program number of the transient range, from which clients choose numbers for
+/// NFSv4 callbacks (RFC 5531, 8.3).
 pub const PROGRAM_TRANSIENT_FIRST: u32 = 0x4000_0000;
 /// The last of the transient range.
 pub const PROGRAM_TRANSIENT_LAST: u32 = 0x5fff_ffff;
 
-/// The message number that pairs a reply with its call.
+/// The transaction id that matches a reply with its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Xid(pub u32);
 

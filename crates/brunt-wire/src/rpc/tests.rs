@@ -33,7 +33,7 @@ fn real_call() {
     assert_eq!(call.body_at, 68);
 }
 
-/// Every kind of reply, and its place for the results.
+/// Every kind of reply, and the offset of its results.
 #[test]
 fn replies() {
     let check = |words: &[u32], status, body_at| {
@@ -60,7 +60,7 @@ fn replies() {
     check(&[9, 1, 1, 1, 5], ReplyStatus::AuthError(5), 20);
 }
 
-/// What is no RPC is malformed, with its place; a call cut anywhere is incomplete.
+/// Data that isn't RPC is malformed at the right offset; a call cut anywhere is incomplete.
 #[test]
 fn nonsense() {
     let whole = &call_bytes()[MARK_BYTES..];
@@ -83,7 +83,7 @@ fn nonsense() {
     check(28, 401);
 }
 
-/// A header rebuilt from its layout is the header that was read, also with a verifier.
+/// A header restored from its layout equals the parsed header, also with a verifier.
 #[test]
 fn layouts() {
     let check = |bytes: &[u8]| {

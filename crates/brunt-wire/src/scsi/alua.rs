@@ -1,7 +1,7 @@
-//! Asymmetric logical unit access (SPC-4, 5.15): REPORT and SET TARGET PORT GROUPS. Called by the device server. The
-//! one rule: a list that an initiator sends is read whole before any of it is used.
+//! Asymmetric logical unit access (SPC-4, 5.15): REPORT and SET TARGET PORT GROUPS. Called by the
+//! device server. The one rule: an initiator's list is parsed completely before any of it takes effect.
 
-/// How a logical unit can be reached through a group of target ports (SPC-4, table 247).
+/// How a logical unit can be accessed through a group of target ports (SPC-4, table 247).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the standard's own names
 pub enum AccessState {
@@ -15,7 +15,7 @@ pub enum AccessState {
 }
 
 impl AccessState {
-    /// Its code.
+    /// The code of the state.
     pub const fn code(self) -> u8 {
         match self {
             AccessState::ActiveOptimized => 0x0,
@@ -27,14 +27,14 @@ impl AccessState {
         }
     }
 
-    /// The state of this code that an initiator may ask for; transitioning is none (SPC-4, 6.45).
+    /// The state for a code that an initiator may set; transitioning cannot be set (SPC-4, 6.45).
     pub const fn settable(code: u8) -> Option<AccessState> {
         match code {
             0x0 => Some(AccessState::ActiveOptimized),
             0x1 => Some(AccessState::ActiveNonOptimized),
             0x2 => Some(AccessState::Standby),
             0x3 => Some(AccessState::Unavailable),
-            // Of a port: its relative identifier is its group's number.
+            // Applies to a port, whose relative identifier is its group's number.
             0xe => Some(AccessState::Offline),
             _ => None,
         }
@@ -43,36 +43,36 @@ impl AccessState {
 
 /// T_SUP, O_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but LBA dependent.
 const STATES_SUPPORTED: u8 = 0xcf;
-/// PREF: the group is the better way, whatever its state.
+/// PREF: the group is preferred, whatever its state.
 const PREFERRED: u8 = 0x80;
 
 /// Why a group is in its state (SPC-4, table 298).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusCode {
-    /// It has been so from the beginning.
+    /// Unchanged since the start.
     #[default]
     None,
-    /// SET TARGET PORT GROUPS.
+    /// Set by SET TARGET PORT GROUPS.
     Explicit,
-    /// The target itself.
+    /// Set by the target itself.
     Implicit,
 }
 
-/// A target port group that has one port, whose relative identifier is the group's number.
+/// A target port group with a single port, whose relative identifier is the group's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortGroup {
-    /// Its number.
+    /// The group's number.
     pub id: u16,
-    /// Its state.
+    /// The group's state.
     pub state: AccessState,
     /// PREF: initiators should use it where they can.
     pub preferred: bool,
-    /// Since when.
+    /// Why it is in its state.
     pub status: StatusCode,
 }
 
 impl PortGroup {
-    /// A group that begins in this state.
+    /// A group with this initial state.
     pub const fn new(id: u16, state: AccessState) -> PortGroup {
         PortGroup {
             id,
@@ -87,11 +87,11 @@ impl PortGroup {
     }
 }
 
-/// The parameter data of REPORT TARGET PORT GROUPS (SPC-4, 6.37): with the extended header when `extended`.
+/// The parameter data of REPORT TARGET PORT GROUPS (SPC-4, 6.37), with the extended header if `extended`.
 pub fn report(groups: &[PortGroup], extended: bool) -> Vec<u8> {
     let mut out = vec![0; 4];
     if extended {
-        // Format type 1; the implicit transition time is not said.
+        // Format type 1; the implicit transition time is not reported.
         out.extend_from_slice(&[0x10, 0, 0, 0]);
     }
     for group in groups {
@@ -113,8 +113,8 @@ pub fn report(groups: &[PortGroup], extended: bool) -> Vec<u8> {
     out
 }
 
-/// The groups and codes of states in a SET TARGET PORT GROUPS parameter list (SPC-4, 6.45), in its order; `None`: it
-/// does not end with a descriptor.
+/// The groups and state codes in a SET TARGET PORT GROUPS parameter list (SPC-4, 6.45), in order;
+/// `None` if it ends within a descriptor.
 pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
     let descriptors = list.get(4..)?;
     let (whole, rest) = descriptors.as_chunks::<4>();
@@ -130,7 +130,7 @@ pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
 mod tests {
     use super::*;
 
-    /// As sg_rtpg decodes it: two groups of one port.
+    /// Matches sg_rtpg's decoding: two groups of one port.
     #[test]
     fn report_of_two_groups() {
         let groups = [
@@ -155,7 +155,7 @@ mod tests {
         );
     }
 
-    /// A list is whole or none, at every length.
+    /// A list is parsed completely or not at all, at every length.
     #[test]
     fn lists() {
         let list = [0, 0, 0, 0, 0x02, 0, 0, 1, 0x00, 0, 0, 2];

@@ -1,12 +1,12 @@
-//! Command descriptor blocks: the fields that the commands of a direct-access device share.
-//! Called by the device server for every command, so nothing here allocates. The one rule: a CDB
-//! is padded to 16 bytes once, and no field is read from anywhere else.
+//! Command descriptor blocks: the fields that the commands of a direct-access device share. The
+//! device server calls it for every command, so nothing here allocates. The one rule: a CDB is
+//! padded to 16 bytes once, and fields are read only from there.
 
 /// A CDB, padded with zeros.
 pub type Cdb = [u8; 16];
 
-/// Pads (or cuts) what a transport delivered. Commands longer than 16 bytes are not known to us,
-/// so nothing that matters is cut.
+/// Pads (or truncates) a CDB from the transport. No supported command is longer than 16 bytes,
+/// so nothing that matters is lost.
 #[inline]
 pub fn pad(bytes: &[u8]) -> Cdb {
     if let Some(first) = bytes.first_chunk::<16>() {
@@ -17,7 +17,7 @@ pub fn pad(bytes: &[u8]) -> Cdb {
     cdb
 }
 
-/// Big-endian 16 bits at `at`; zero beyond the end, as are the next two.
+/// Big-endian 16 bits at `at`; zero beyond the end, as in the next two functions.
 #[inline]
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     bytes
@@ -114,7 +114,7 @@ pub mod op {
     pub const SA_OPERATING_PARAMETERS: u8 = 0x03;
 }
 
-/// Length of a command's CDB by its group (SPC-4, 4.2.5.1); `None` for the groups without one.
+/// Length of a command's CDB by its group (SPC-4, 4.2.5.1); `None` for groups without a fixed length.
 pub const fn length(opcode: u8) -> Option<u8> {
     match opcode >> 5 {
         0 => Some(6),
@@ -125,12 +125,12 @@ pub const fn length(opcode: u8) -> Option<u8> {
     }
 }
 
-/// Which blocks, and how: what READ, WRITE, VERIFY and their kin share (SBC-3, 5.8 on).
+/// The fields shared by READ, WRITE, VERIFY and similar commands: blocks and flags (SBC-3, 5.8 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// First block.
     pub lba: u64,
-    /// How many. READ(6) and WRITE(6) say 256 with a zero; that is resolved here.
+    /// Number of blocks. In READ(6) and WRITE(6) zero means 256; that is resolved here.
     pub blocks: u32,
     /// RDPROTECT, WRPROTECT, VRPROTECT, ORPROTECT.
     pub protect: u8,
@@ -140,12 +140,12 @@ pub struct Transfer {
     pub fua: bool,
     /// Byte check: 0 to 3 (VERIFY and WRITE AND VERIFY).
     pub byte_check: u8,
-    /// Byte 1 as it is, for the flags that only some commands have.
+    /// Byte 1 unchanged, for flags that only some commands have.
     pub flags: u8,
 }
 
 impl Transfer {
-    /// Decodes by the opcode's group.
+    /// Decodes the fields by the opcode's group.
     #[inline]
     pub fn decode(cdb: &Cdb) -> Transfer {
         let (lba, blocks) = match cdb[0] >> 5 {
@@ -178,8 +178,8 @@ impl Transfer {
     }
 }
 
-/// Where the allocation or parameter list length of a command's CDB stands, by group: 6-byte ones
-/// in byte 4 (two bytes from byte 3 for INQUIRY), then 7-8, 6-9, 10-13.
+/// The allocation or parameter list length of a command's CDB, whose position depends on the group:
+/// byte 4 of 6-byte ones (two bytes from byte 3 for INQUIRY), then bytes 7-8, 6-9, 10-13.
 pub fn list_length(cdb: &Cdb) -> u32 {
     match (cdb[0], cdb[0] >> 5) {
         (op::INQUIRY, _) => u32::from(be16(cdb, 3)),
@@ -230,7 +230,7 @@ mod tests {
         );
     }
 
-    /// A CDB cut anywhere decodes to something, without a panic.
+    /// A CDB truncated anywhere is decoded without a panic.
     #[test]
     fn truncated() {
         for opcode in 0..=255u8 {

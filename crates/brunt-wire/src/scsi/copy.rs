@@ -1,17 +1,16 @@
-//! EXTENDED COPY (LID1) with block-to-block segments (counted in blocks, or in bytes with
-//! offsets), and what RECEIVE COPY RESULTS and the
-//! third-party copy VPD page say about it (SPC-4, 6.4, 6.19, 6.20, 7.8.17).
+//! EXTENDED COPY (LID1) with block-to-block segments (counted in blocks, or in bytes with offsets), and its
+//! description in RECEIVE COPY RESULTS and the third-party copy VPD page (SPC-4, 6.4, 6.19, 6.20, 7.8.17).
 
 use super::cdb::{be16, be32, be64, op};
 use super::sense::{Sense, key};
 
-/// Limits, as RECEIVE COPY RESULTS reports them.
+/// Maximum targets in one list. RECEIVE COPY RESULTS reports this limit and the following ones.
 pub const TARGETS_MAX: u16 = 8;
-/// Segment descriptors in one list.
+/// Maximum segment descriptors in one list.
 pub const SEGMENTS_MAX: u16 = 64;
-/// Both descriptor lists together, in bytes: 8 * 32 + 64 * 28.
+/// Maximum bytes of both descriptor lists together: 8 * 32 + 64 * 28.
 pub const LIST_BYTES_MAX: u32 = 2048;
-/// A segment, in bytes.
+/// Maximum bytes per segment.
 pub const SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
 const TARGET_DESCRIPTOR: u8 = 0xe4;
@@ -28,24 +27,24 @@ pub struct CopyTarget {
     /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes,
     /// a reserved one, the length, the designator.
     pub designator: Vec<u8>,
-    /// Block length the initiator believes in, bytes.
+    /// Block length that the initiator assumes, in bytes.
     pub block_bytes: u32,
 }
 
-/// How much a segment copies.
+/// The amount of data that a segment copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyAmount {
-    /// So many blocks of the source (02h, DC zero).
+    /// Blocks of the source (02h, DC zero).
     SourceBlocks(u16),
-    /// So many blocks of the destination (02h, DC one).
+    /// Blocks of the destination (02h, DC one).
     DestinationBlocks(u16),
-    /// So many bytes, so many bytes into the first block of source and destination (0Ah).
+    /// Bytes, starting at byte offsets into the first blocks of source and destination (0Ah).
     Bytes {
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
-        /// Into the source's first block.
+        /// Offset in the source's first block.
         source_offset: u16,
-        /// Into the destination's first block.
+        /// Offset in the destination's first block.
         destination_offset: u16,
     },
 }
@@ -57,7 +56,7 @@ pub struct CopySegment {
     pub source: u16,
     /// Index in the targets.
     pub destination: u16,
-    /// How much.
+    /// The amount of data.
     pub amount: CopyAmount,
     /// First block read.
     pub source_lba: u64,
@@ -68,11 +67,11 @@ pub struct CopySegment {
 /// A parameter list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyList {
-    /// LIST IDENTIFIER; `None` when LIST ID USAGE says that there is none.
+    /// LIST IDENTIFIER; `None` if LIST ID USAGE specifies that there is none.
     pub id: Option<u8>,
-    /// In order.
+    /// In list order.
     pub targets: Vec<CopyTarget>,
-    /// In order.
+    /// In list order.
     pub segments: Vec<CopySegment>,
 }
 
@@ -82,10 +81,10 @@ fn illegal(asc: u8, ascq: u8, byte: usize) -> Sense {
 
 const PARAMETER_LIST_LENGTH_ERROR: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
 
-/// Reads a parameter list.
+/// Parses a parameter list.
 ///
 /// # Errors
-/// The sense data to answer with; nothing has been copied then.
+/// The sense data to return; nothing has been copied in that case.
 pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     if list.len() < HEADER_BYTES {
         return Err(PARAMETER_LIST_LENGTH_ERROR);
@@ -120,7 +119,7 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     })
 }
 
-/// The target descriptors, which begin at `start` in their list.
+/// Parses the target descriptors, which start at `start` in their list.
 fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Sense> {
     let mut targets = Vec::new();
     let mut at = 0;
@@ -152,7 +151,7 @@ fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Se
     Ok(targets)
 }
 
-/// The segment descriptors, which begin at `start` in their list.
+/// Parses the segment descriptors, which start at `start` in their list.
 fn parse_segments(descriptors: &[u8], start: usize) -> Result<Vec<CopySegment>, Sense> {
     let mut segments = Vec::new();
     let mut at = 0;
@@ -193,7 +192,7 @@ fn parse_segments(descriptors: &[u8], start: usize) -> Result<Vec<CopySegment>, 
     Ok(segments)
 }
 
-/// The RECEIVE COPY RESULTS answer with service action OPERATING PARAMETERS.
+/// The RECEIVE COPY RESULTS data for service action OPERATING PARAMETERS.
 pub fn operating_parameters() -> Vec<u8> {
     let mut out = vec![0; 44];
     out[4] = 1; // SNLID
@@ -212,11 +211,11 @@ pub fn operating_parameters() -> Vec<u8> {
     out
 }
 
-/// The RECEIVE COPY RESULTS answer with service action COPY STATUS.
+/// The RECEIVE COPY RESULTS data for service action COPY STATUS.
 pub fn copy_status(failed: bool, segments: u16, bytes: u64) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 8, if failed { 0x02 } else { 0x01 }];
     out.extend_from_slice(&segments.to_be_bytes());
-    // Units of 1 MiB once bytes do not fit (SPC-4, table 256).
+    // Units of 1 MiB if the bytes exceed 32 bits (SPC-4, table 256).
     let (units, count) = match u32::try_from(bytes) {
         Ok(bytes) => (0, bytes),
         Err(_) => (2, u32::try_from(bytes >> 20).unwrap_or(u32::MAX)),
@@ -299,7 +298,7 @@ mod tests {
         list
     }
 
-    /// A whole list is read; cut anywhere it is a length error.
+    /// A complete list is parsed; a list cut anywhere is a length error.
     #[test]
     fn lists() {
         let whole = list(2, 1);
@@ -316,7 +315,7 @@ mod tests {
         }
     }
 
-    /// Each limit and unknown descriptor has its own code.
+    /// Each exceeded limit and unknown descriptor has its own sense code.
     #[test]
     fn limits() {
         let check = |list: Vec<u8>, asc, ascq| {
@@ -342,7 +341,7 @@ mod tests {
         check(changed(15, 1), 0x26, 0x0b);
     }
 
-    /// Answers say their own length, and the VPD descriptors add up.
+    /// Replies contain their own length, and the VPD descriptors add up to it.
     #[test]
     fn answers() {
         let parameters = operating_parameters();

@@ -1,6 +1,6 @@
 //! INQUIRY data, standard and vital product data (SPC-4, 6.6 and 7.8; SBC-3, 6.6), REPORT LUNS,
-//! READ CAPACITY: what a device says about itself. Built by the device server; `Capacity` and the
-//! standard data are read by the initiator too.
+//! READ CAPACITY: a device's description of itself. Built by the device server; the initiator also
+//! parses `Capacity` and the standard data.
 
 use super::cdb::{be32, be64};
 
@@ -16,7 +16,7 @@ pub mod page {
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 }
 
-/// Version descriptors we claim (SPC-4, table 144): SAM-5, SPC-4, SBC-3, iSCSI; no version of each.
+/// Claimed version descriptors (SPC-4, table 144): SAM-5, SPC-4, SBC-3, iSCSI, without claiming a version of each.
 const VERSIONS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
 
 /// The standard INQUIRY data of a direct-access device.
@@ -32,11 +32,11 @@ pub struct Standard<'a> {
     pub removable: bool,
     /// 3PC.
     pub third_party_copy: bool,
-    /// Who changes the access of target port groups: bits 1 and 0 are TPGS.
+    /// Who may change the access state of target port groups: bits 1 and 0 are TPGS.
     pub tpgs: u8,
 }
 
-/// `text` in ASCII, cut or padded with spaces to `len` (SPC-4, 4.3.1).
+/// Appends `text` in ASCII, truncated or padded with spaces to `len` (SPC-4, 4.3.1).
 fn push_text(out: &mut Vec<u8>, text: &str, len: usize) {
     let printable = text.bytes().filter(|byte| (0x20..0x7f).contains(byte));
     let end = out.len() + len;
@@ -68,7 +68,7 @@ pub fn standard(data: &Standard<'_>) -> Vec<u8> {
     out
 }
 
-/// What a LUN without a logical unit says of itself: qualifier 3, device type 1Fh.
+/// INQUIRY data for a LUN without a logical unit: qualifier 3, device type 1Fh.
 pub fn standard_no_unit() -> Vec<u8> {
     let mut out = standard(&Standard {
         vendor: "BRUNT",
@@ -97,13 +97,13 @@ pub struct DeviceIdentification<'a> {
     pub vendor: &'a str,
     /// Vendor-specific identifier: the serial number.
     pub serial: &'a str,
-    /// NAA locally assigned (3h) or registered extended: 8 or 16 bytes.
+    /// NAA identifier, 8 bytes.
     pub naa: [u8; 8],
-    /// iSCSI name of the target; empty: none.
+    /// iSCSI name of the target; empty if none.
     pub target_name: &'a str,
-    /// Relative target port identifier and portal group tag of the port asked.
+    /// Relative target port identifier, and portal group tag, of the port that received the command.
     pub target_port: u16,
-    /// Its target port group is told as well.
+    /// Whether to report its target port group.
     pub alua: bool,
 }
 
@@ -136,11 +136,11 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let [high, low] = identity.target_port.to_be_bytes();
     descriptor(0x51, 0x94, &[0, 0, high, low]);
     if identity.alua {
-        // The group of that one port, which has its number.
+        // The group of that single port, which has the same number.
         descriptor(0x51, 0x95, &[0, 0, high, low]);
     }
     if !identity.target_name.is_empty() {
-        // A designator's length is one byte: names are cut to the 223 bytes of the longest iSCSI name.
+        // A designator's length has one byte, so names are truncated to the longest iSCSI name, 223 bytes.
         let mut name = identity.target_name;
         while name.len() > NAME_BYTES_MAX {
             name = name
@@ -157,7 +157,7 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     out
 }
 
-/// UTF-8, at least one zero at the end, a multiple of four (SPC-4, 7.8.6.11).
+/// UTF-8, terminated by at least one zero, padded to a multiple of four (SPC-4, 7.8.6.11).
 fn name_string(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
@@ -187,7 +187,7 @@ pub struct BlockLimits {
 }
 
 impl BlockLimits {
-    /// As bytes.
+    /// Encodes the body.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![
             u8::from(self.write_same_non_zero),
@@ -223,10 +223,10 @@ impl BlockLimits {
     }
 }
 
-/// Body of the block device characteristics page. Where SANITIZE erases, reads succeed afterwards
-/// (WABEREQ and WACEREQ 01b).
+/// Body of the block device characteristics page. `erases`: SANITIZE can erase, and reads succeed
+/// afterwards (WABEREQ and WACEREQ 01b).
 pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
-    // Medium rotation rate: 1 is a non-rotating medium; 7200 revolutions a minute otherwise.
+    // Medium rotation rate: 1 for a non-rotating medium, otherwise 7200 revolutions per minute.
     let rate: u16 = if rotational { 7200 } else { 1 };
     let mut out = rate.to_be_bytes().to_vec();
     out.extend_from_slice(&[0, if erases { 0x50 } else { 0 }]);
@@ -234,7 +234,8 @@ pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
     out
 }
 
-/// Body of the logical block provisioning page: what unmaps, whether unmapped reads zeros, thin or full.
+/// Body of the logical block provisioning page: the commands that unmap, whether unmapped
+/// blocks read as zeros, thin or full.
 pub fn provisioning(thin: bool) -> Vec<u8> {
     // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2 (thin) or 1 (resource, "full" is 0).
     if thin {
@@ -244,7 +245,7 @@ pub fn provisioning(thin: bool) -> Vec<u8> {
     }
 }
 
-/// The REPORT LUNS answer, uncut.
+/// The REPORT LUNS data, not truncated.
 pub fn report_luns(luns: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {
     let mut out = vec![0; 8];
     for lun in luns {
@@ -255,14 +256,14 @@ pub fn report_luns(luns: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {
     out
 }
 
-/// What READ CAPACITY tells.
+/// The result of READ CAPACITY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// Address of the last block.
     pub last_lba: u64,
-    /// In bytes.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// log2 of blocks in a physical one.
+    /// log2 of the logical blocks per physical block.
     pub physical_exponent: u8,
     /// LBPME.
     pub thin: bool,
@@ -271,7 +272,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// READ CAPACITY(10): all ones where 32 bits are not enough.
+    /// Encodes READ CAPACITY(10) data: all ones if the address exceeds 32 bits.
     pub fn encode_10(&self) -> [u8; 8] {
         let mut out = [0; 8];
         let last = u32::try_from(self.last_lba).unwrap_or(u32::MAX);
@@ -280,7 +281,7 @@ impl Capacity {
         out
     }
 
-    /// READ CAPACITY(16).
+    /// Encodes READ CAPACITY(16) data.
     pub fn encode_16(&self) -> [u8; 32] {
         let mut out = [0; 32];
         out[..8].copy_from_slice(&self.last_lba.to_be_bytes());
@@ -290,7 +291,7 @@ impl Capacity {
         out
     }
 
-    /// Reads the answer of READ CAPACITY(16); `None` when it is too short to be one.
+    /// Parses READ CAPACITY(16) data; `None` if it is too short.
     pub fn parse_16(bytes: &[u8]) -> Option<Capacity> {
         if bytes.len() < 12 {
             return None;
@@ -310,7 +311,7 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// Fields are where the standard puts them, and lengths are what they say.
+    /// Fields are at the standard's offsets, and lengths are correct.
     #[test]
     fn layouts() {
         let data = standard(&Standard {
@@ -346,7 +347,7 @@ mod tests {
         );
     }
 
-    /// Designators add up to the page, each a multiple of what its type wants.
+    /// Designators add up to the page's length, and each has a length that its type allows.
     #[test]
     fn designators() {
         let body = device_identification(&DeviceIdentification {
@@ -397,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A capacity reads back, and a short answer is none.
+    /// A capacity survives a round trip, and short data is refused.
     #[test]
     fn capacity() {
         let capacity = Capacity {

@@ -1,5 +1,5 @@
-//! SCSI as SPC-4 and SBC-3 write it: CDBs, sense data, the pages a device answers with.
-//! Pure bytes; the rules of a logical unit live in `brunt-iscsi`.
+//! SCSI (SPC-4 and SBC-3): CDBs, sense data, and the pages that a device returns. Bytes only; the
+//! rules of a logical unit are in `brunt-iscsi`.
 
 pub mod alua;
 pub mod cdb;

@@ -4,32 +4,32 @@
 use super::cdb::{be16, be32};
 use super::sense::{Sense, key};
 
-/// What a MODE SELECT can change, and the rest of what the pages show.
+/// The settings that MODE SELECT can change; the pages also show fixed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSettings {
-    /// WCE: a write may be answered before it is on stable storage.
+    /// WCE: a write may complete before it is on stable storage.
     pub write_cache: bool,
-    /// SWP: the application client asked for write protection.
+    /// SWP: the application client requested write protection.
     pub software_write_protect: bool,
-    /// D_SENSE: sense data goes out in descriptor format.
+    /// D_SENSE: sense data is returned in descriptor format.
     pub descriptor_sense: bool,
 }
 
 /// The page control field of MODE SENSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageControl {
-    /// What is in force.
+    /// The current values.
     Current,
-    /// Ones where MODE SELECT may change a bit.
+    /// A mask of the bits that MODE SELECT may change.
     Changeable,
-    /// What is in force after power on.
+    /// The values after power on.
     Default,
 }
 
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
 const EXCEPTIONS: u8 = 0x1c;
-/// All of them.
+/// The page code for all pages.
 pub const ALL_PAGES: u8 = 0x3f;
 const PAGES: [u8; 3] = [CACHING, CONTROL, EXCEPTIONS];
 
@@ -65,12 +65,12 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
                 page[3] = 0x10;
             }
         }
-        // DEXCPT: no exceptions are reported, for we have none to predict.
+        // DEXCPT: no exceptions are reported, because none can be predicted.
         _ => page[2] = if changeable { 0 } else { 0x08 },
     }
 }
 
-/// The pages that `code` and `subpage` name; `None`: we have no such page.
+/// The pages for `code` and `subpage`; `None` if there is no such page.
 pub fn pages(
     code: u8,
     subpage: u8,
@@ -91,7 +91,7 @@ pub fn pages(
     Some(out)
 }
 
-/// The block descriptor of a MODE SENSE answer.
+/// The block descriptor in MODE SENSE data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// DBD was set.
@@ -102,7 +102,7 @@ pub enum Descriptor {
     Long,
 }
 
-/// The whole MODE SENSE answer, uncut. `specific` is the device-specific parameter byte.
+/// The complete MODE SENSE data, not truncated. `specific` is the device-specific parameter byte.
 pub fn sense_list(
     ten: bool,
     specific: u8,
@@ -146,10 +146,10 @@ fn bad_field(byte: usize) -> Sense {
     Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte as u16, None)
 }
 
-/// Reads a MODE SELECT parameter list: the settings as they are to be afterwards.
+/// Parses a MODE SELECT parameter list and returns the new settings.
 ///
 /// # Errors
-/// The sense data to answer with; nothing has changed then.
+/// The sense data to return; nothing has changed in that case.
 pub fn parse_select(
     ten: bool,
     list: &[u8],
@@ -166,7 +166,7 @@ pub fn parse_select(
         return Err(list_length_error());
     }
     // The mode data length is reserved here; the medium type and the device-specific byte (whose
-    // write protection cannot be selected) have to be tolerated as they were sensed.
+    // write protection cannot be selected) must be accepted as MODE SENSE returned them.
     let medium_type_at = if ten { 2 } else { 1 };
     if list[medium_type_at] != 0 {
         return Err(bad_field(medium_type_at));
@@ -189,7 +189,7 @@ pub fn parse_select(
     let mut at = header + descriptor_bytes;
     while at < list.len() {
         let page = &list[at..];
-        // PS is reserved in MODE SELECT and subpages are none of ours.
+        // PS is reserved in MODE SELECT, and there are no subpages.
         let code = page[0] & 0x3f;
         if page[0] & 0x40 != 0 || !PAGES.contains(&code) {
             return Err(bad_field(at));
@@ -224,7 +224,7 @@ pub fn parse_select(
     Ok(settings)
 }
 
-/// Holds the block descriptor at `at` against the medium: we cannot format.
+/// Checks that the block descriptor at `at` matches the medium, which cannot be reformatted.
 fn check_descriptor(
     descriptor: &[u8],
     long: bool,
@@ -245,7 +245,7 @@ fn check_descriptor(
             u64::from(u32::MAX),
         )
     };
-    // The size stays, and zero or all ones say "as it is".
+    // The size must not change; zero or all ones mean "unchanged".
     if count != 0 && count != all_ones && count != blocks {
         return Err(bad_field(at));
     }
@@ -272,7 +272,7 @@ mod tests {
         list
     }
 
-    /// What was sensed can be selected again, and changeable bits take effect.
+    /// MODE SENSE data can be selected again, and changeable bits take effect.
     #[test]
     fn sense_then_select() {
         for ten in [false, true] {
@@ -292,7 +292,7 @@ mod tests {
                 descriptor_sense: true,
             };
             assert_eq!(parse_select(ten, &changed, &NOW, 1000, 512), Ok(every));
-            // GLTSD is not changeable, the block length neither, page 3F not selectable.
+            // GLTSD and the block length are not changeable, and page 3F cannot be selected.
             for (byte, flip) in [(at + 22, 0x02), (at - 1, 0x01), (at, 0x37), (at + 1, 1)] {
                 let wrong = list(ten, |l| l[byte] ^= flip);
                 let sense = parse_select(ten, &wrong, &NOW, 1000, 512).unwrap_err();
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// A list cut anywhere is a length error or ends after whole pages, and never panics.
+    /// A list cut anywhere is a length error or ends after complete pages, and never panics.
     #[test]
     fn truncated() {
         for ten in [false, true] {
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// What is changeable is what select takes; unknown pages are none.
+    /// The changeable bits are those that MODE SELECT accepts; unknown pages are refused.
     #[test]
     fn page_forms() {
         let changeable = pages(CACHING, 0, &NOW, PageControl::Changeable).unwrap();

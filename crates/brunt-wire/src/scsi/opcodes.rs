@@ -1,36 +1,36 @@
-//! The supported commands: one table that REPORT SUPPORTED OPERATION CODES prints and the device server uses
-//! for reservations, so that the two cannot disagree.
+//! The table of supported commands. REPORT SUPPORTED OPERATION CODES returns it and the device
+//! server checks reservations with it, so the two cannot disagree.
 
 use super::cdb::op;
 
-/// What a reservation held by somebody else lets a command do (SPC-4, table 66; SBC-3, table 12;
-/// SPC-2 for RESERVE).
+/// Whether a command is allowed under another initiator's reservation (SPC-4, table 66;
+/// SBC-3, table 12; SPC-2 for RESERVE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Allowed under persistent reservations and under RESERVE.
     Always,
-    /// Allowed under any persistent reservation, in conflict with RESERVE.
+    /// Allowed under any persistent reservation, conflicts with RESERVE.
     Persistent,
     /// Allowed under the write-exclusive types.
     Read,
-    /// In conflict with every type.
+    /// Conflicts with every type.
     Write,
-    /// The command has rules of its own.
+    /// The command has its own rules.
     Own,
 }
 
-/// Which logical units have a command.
+/// Which logical units support a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// All.
     All,
-    /// Thinly provisioned ones.
+    /// Thinly provisioned units.
     Thin,
-    /// Ones with removable media.
+    /// Units with removable media.
     Removable,
-    /// Ones with asymmetric access.
+    /// Units with asymmetric access.
     Alua,
-    /// Ones whose access initiators may change.
+    /// Units whose access states initiators may change.
     ExplicitAlua,
 }
 
@@ -39,17 +39,17 @@ pub enum Which {
 pub struct CommandDescriptor {
     /// Operation code.
     pub opcode: u8,
-    /// Service action, for codes that have them.
+    /// Service action, for codes that have one.
     pub service_action: Option<u8>,
     /// Its name in the standard.
     pub name: &'static str,
-    /// Which bits of the CDB we look at; the first byte is the code, and its length is the CDB's.
+    /// The bits of the CDB that are evaluated; the first byte is the code, and the length is the CDB's.
     pub usage: &'static [u8],
-    /// Under somebody else's reservation.
+    /// Whether another initiator's reservation allows it.
     pub access: Access,
-    /// Where it exists.
+    /// The logical units that support it.
     pub which: Which,
-    /// Nominal and recommended command timeouts in seconds (SPC-4, 6.27.4); zero: not said.
+    /// Nominal and recommended command timeouts in seconds (SPC-4, 6.27.4); zero means not reported.
     pub timeouts_s: (u32, u32),
 }
 
@@ -91,9 +91,9 @@ const fn action(
 }
 
 const F: u8 = 0xff;
-/// Control byte: NACA is not ours, the rest is obsolete or the vendor's.
+/// Control byte: NACA is not supported, the rest is obsolete or vendor-specific.
 const C: u8 = 0x00;
-/// Ordinary commands answer within seconds; those that touch much of the medium take longer.
+/// Ordinary commands complete within seconds; those that access much of the medium take longer.
 const SHORT: (u32, u32) = (1, 30);
 const LONG: (u32, u32) = (10, 300);
 const ERASE: (u32, u32) = (60, 36_000);
@@ -101,7 +101,7 @@ const ERASE: (u32, u32) = (60, 36_000);
 use Access::{Always, Own, Persistent, Read, Write};
 use Which::{All, Thin};
 
-/// All of them, in order of code and service action.
+/// All commands, in order of code and service action.
 #[rustfmt::skip]
 pub const OPCODES: &[CommandDescriptor] = &[
     row("TEST UNIT READY", &[op::TEST_UNIT_READY, 0, 0, 0, 0, C], Persistent, All, SHORT),
@@ -172,17 +172,17 @@ pub const OPCODES: &[CommandDescriptor] = &[
     row("READ DEFECT DATA(12)", &[op::READ_DEFECT_DATA_12, 0x1f, 0, 0, 0, 0, F, F, F, F, 0, C], Read, All, SHORT),
 ];
 
-/// What the table says about a code and service action, for a logical unit that `has` them.
+/// The result of a table lookup for a code and service action, on a logical unit with certain features.
 pub enum Lookup {
-    /// This row.
+    /// The matching row.
     Found(&'static CommandDescriptor),
-    /// The code is known, this service action is not.
+    /// The code is known, but this service action is not.
     NoSuchAction,
-    /// Not known.
+    /// The code is unknown.
     NoSuchCode,
 }
 
-/// Finds the row of a CDB.
+/// Looks up the row of a CDB.
 pub fn lookup(cdb: &[u8; 16], has: impl Fn(Which) -> bool) -> Lookup {
     let mut known = false;
     for row in OPCODES
@@ -208,7 +208,7 @@ fn push_timeouts(out: &mut Vec<u8>, row: &CommandDescriptor) {
     out.extend_from_slice(&row.timeouts_s.1.to_be_bytes());
 }
 
-/// The all_commands parameter data (SPC-4, 6.27.2), with timeouts when `rctd`.
+/// The all_commands parameter data (SPC-4, 6.27.2), with timeouts if `rctd`.
 pub fn report_all(has: impl Fn(Which) -> bool, rctd: bool) -> Vec<u8> {
     let mut out = vec![0; 4];
     for row in OPCODES.iter().filter(|row| has(row.which)) {
@@ -224,7 +224,7 @@ pub fn report_all(has: impl Fn(Which) -> bool, rctd: bool) -> Vec<u8> {
     out
 }
 
-/// The one_command parameter data (SPC-4, 6.27.3); `None`: not supported.
+/// The one_command parameter data (SPC-4, 6.27.3); a `row` of `None` means not supported.
 pub fn report_one(row: Option<&CommandDescriptor>, rctd: bool) -> Vec<u8> {
     let Some(row) = row else {
         return vec![0, 0x01, 0, 0];
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::scsi::cdb;
 
-    /// Rows are in order, unique, and as long as their group says.
+    /// Rows are in order, unique, and have the length of their group.
     #[test]
     fn table_is_sound() {
         for pair in OPCODES.windows(2) {
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Every row is found by its own usage map, and reports have the lengths they claim.
+    /// Every row is found by its own usage map, and reports have the lengths they state.
     #[test]
     fn lookups_and_reports() {
         for row in OPCODES {

@@ -1,4 +1,4 @@
-//! Persistent reservations on the wire (SPC-4, 6.15 and 6.16) and iSCSI TransportIDs (7.6.4.6).
+//! Encoding of persistent reservations (SPC-4, 6.15 and 6.16) and iSCSI TransportIDs (7.6.4.6).
 
 use super::cdb::{be16, be32, be64};
 use super::sense::{Sense, key};
@@ -17,7 +17,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// All six.
+    /// All six types.
     pub const ALL: [ReservationType; 6] = [
         ReservationType::WriteExclusive,
         ReservationType::ExclusiveAccess,
@@ -27,24 +27,24 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// From its code; `None` for the obsolete and reserved ones.
+    /// Converts from the code; `None` for obsolete and reserved ones.
     pub fn from_code(code: u8) -> Option<ReservationType> {
         ReservationType::ALL
             .into_iter()
             .find(|kind| *kind as u8 == code)
     }
 
-    /// Every registrant holds it.
+    /// Whether every registrant holds the reservation.
     pub fn all_registrants(self) -> bool {
         self as u8 >= 7
     }
 
-    /// Registrants may do what the holder may.
+    /// Whether registrants have the same access as the holder.
     pub fn registrants_allowed(self) -> bool {
         self as u8 >= 5
     }
 
-    /// Others may read.
+    /// Whether non-registrants may read.
     pub fn reads_allowed(self) -> bool {
         matches!(self as u8, 1 | 5 | 7)
     }
@@ -63,7 +63,7 @@ pub mod out {
     pub const REGISTER_AND_MOVE: u8 = 7;
 }
 
-/// An iSCSI initiator port's TransportID, `name` being `iqn…,i,0x<ISID>`.
+/// The TransportID of an iSCSI initiator port; `name` is `iqn…,i,0x<ISID>`.
 pub fn transport_id(name: &str) -> Vec<u8> {
     let mut body = name.as_bytes().to_vec();
     // Null-terminated, a multiple of four, at least 20.
@@ -74,11 +74,11 @@ pub fn transport_id(name: &str) -> Vec<u8> {
     out
 }
 
-/// iSCSI names have at most 223 bytes, and `,i,0x` and 12 digits follow, a zero and padding.
+/// iSCSI names have at most 223 bytes, followed by `,i,0x`, 12 digits, a zero and padding.
 const TRANSPORT_NAME_BYTES_MAX: usize = 223 + 17 + 4;
 
-/// Reads the first TransportID of `bytes`: the initiator port's name and how long the id is.
-/// `None` when it is not one of an iSCSI initiator port.
+/// Parses the first TransportID in `bytes`: the initiator port's name and the TransportID's length.
+/// `None` if it isn't that of an iSCSI initiator port.
 pub fn parse_transport_id(bytes: &[u8]) -> Option<(&str, usize)> {
     // Format 01b (port name) of protocol 5.
     if *bytes.first()? != 0x45 {
@@ -101,13 +101,13 @@ pub struct OutList {
     pub key: u64,
     /// SERVICE ACTION RESERVATION KEY.
     pub service_action_key: u64,
-    /// Initiator ports to register too (SPEC_I_PT), or the one to move to.
+    /// Further initiator ports to register (SPEC_I_PT), or the port to move the reservation to.
     pub ports: Vec<String>,
     /// SPEC_I_PT.
     pub spec_i_pt: bool,
     /// ALL_TG_PT.
     pub all_tg_pt: bool,
-    /// APTPL: keep it through power loss.
+    /// APTPL: persist through power loss.
     pub aptpl: bool,
     /// UNREG (REGISTER AND MOVE).
     pub unregister: bool,
@@ -115,13 +115,13 @@ pub struct OutList {
     pub target_port: u16,
 }
 
-/// A list names at most so many ports; more do not fit in what we take.
+/// Maximum length of a parameter list, which limits the number of ports in it.
 pub const OUT_LIST_BYTES_MAX: u32 = 16 << 10;
 
-/// Reads a parameter list for `action`.
+/// Parses a parameter list for `action`.
 ///
 /// # Errors
-/// The sense data to answer with.
+/// The sense data to return.
 pub fn parse_out(action: u8, list: &[u8]) -> Result<OutList, Sense> {
     let length_error = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
     let bad_field = |byte: usize| {
@@ -181,7 +181,7 @@ fn counted(generation: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The READ KEYS answer.
+/// The READ KEYS data.
 pub fn read_keys(generation: u32, keys: impl Iterator<Item = u64>) -> Vec<u8> {
     counted(
         generation,
@@ -189,7 +189,7 @@ pub fn read_keys(generation: u32, keys: impl Iterator<Item = u64>) -> Vec<u8> {
     )
 }
 
-/// The READ RESERVATION answer.
+/// The READ RESERVATION data.
 pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -> Vec<u8> {
     let Some((key, kind)) = held else {
         return counted(generation, &[]);
@@ -200,7 +200,7 @@ pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -
     counted(generation, &body)
 }
 
-/// The REPORT CAPABILITIES answer.
+/// The REPORT CAPABILITIES data.
 pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> {
     // CRH, SIP_C, ATP_C, PTPL_C; TMV, ALLOW COMMANDS 001b (TEST UNIT READY always), PTPL_A.
     // The type mask: all six.
@@ -221,17 +221,17 @@ pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> 
 pub struct FullStatus<'a> {
     /// Its key.
     pub key: u64,
-    /// It holds the reservation.
+    /// The type of the reservation that it holds, if any.
     pub holder: Option<ReservationType>,
     /// ALL_TG_PT.
     pub all_target_ports: bool,
     /// Relative target port identifier.
     pub target_port: u16,
-    /// Who.
+    /// The registered initiator port.
     pub initiator_port: &'a str,
 }
 
-/// The READ FULL STATUS answer.
+/// The READ FULL STATUS data.
 pub fn read_full_status<'a>(generation: u32, all: impl Iterator<Item = FullStatus<'a>>) -> Vec<u8> {
     let mut body = Vec::new();
     for status in all {
@@ -265,7 +265,7 @@ mod tests {
         list
     }
 
-    /// A TransportID reads back, whatever its length.
+    /// A TransportID of any length survives a round trip.
     #[test]
     fn transport_ids() {
         for name in ["a,i,0x1", PORT, "iqn.2026-11.io.brunt:h,i,0x00023d00000"] {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(parse_transport_id(&[0x05; 24]), None);
     }
 
-    /// Lists with ports, and a length error at every cut.
+    /// Lists with ports are parsed, and are a length error when cut anywhere.
     #[test]
     fn out_lists() {
         let list = register(&[PORT, PORT]);
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Answers count their own bytes.
+    /// Replies contain their own length.
     #[test]
     fn answers() {
         assert_eq!(read_keys(1, [2, 3].into_iter()).len(), 24);

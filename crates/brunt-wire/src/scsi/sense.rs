@@ -1,4 +1,4 @@
-//! Status and sense data (SAM-5 5.3, SPC-4 4.5): how a device says what went wrong.
+//! Status and sense data (SAM-5 5.3, SPC-4 4.5), by which a device reports errors.
 
 /// SCSI status codes (SAM-5, 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub enum ScsiStatus {
     TaskSetFull,
     AcaActive,
     TaskAborted,
-    /// Not in the standard.
+    /// Not defined by the standard.
     Other(u8),
 }
 
 impl ScsiStatus {
-    /// From its byte.
+    /// Converts from the byte on the wire.
     pub const fn from_byte(byte: u8) -> ScsiStatus {
         match byte {
             0x00 => ScsiStatus::Good,
@@ -32,7 +32,7 @@ impl ScsiStatus {
         }
     }
 
-    /// Its byte.
+    /// The byte on the wire.
     pub const fn to_byte(self) -> u8 {
         match self {
             ScsiStatus::Good => 0x00,
@@ -65,7 +65,7 @@ pub mod key {
     pub const MISCOMPARE: u8 = 0xe;
 }
 
-/// What went wrong: key, additional code and qualifier, and where when that is known.
+/// An error: key, additional sense code and qualifier, and the position of the error if known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
     /// One of [`key`].
@@ -74,11 +74,11 @@ pub struct Sense {
     pub asc: u8,
     /// Additional sense code qualifier.
     pub ascq: u8,
-    /// The information field, valid when there: an LBA, or the offset of a miscompare.
+    /// The information field, if valid: an LBA, or the offset of a miscompare.
     pub information: Option<u64>,
-    /// The three sense-key-specific bytes, the valid bit included.
+    /// The three sense-key-specific bytes, including the valid bit.
     pub specific: Option<[u8; 3]>,
-    /// The failed or informational command was answered from a deferred error.
+    /// Whether the error is deferred, from an earlier command.
     pub deferred: bool,
 }
 
@@ -95,14 +95,14 @@ impl Sense {
         }
     }
 
-    /// The same with an information field.
+    /// Adds an information field.
     pub const fn with_information(mut self, information: u64) -> Sense {
         self.information = Some(information);
         self
     }
 
-    /// The same, pointing at byte `byte` of the CDB (or of the parameter list) and, when
-    /// given, the highest wrong bit there (SPC-4, 4.5.2.4.2).
+    /// Adds a pointer to byte `byte` of the CDB (or of the parameter list) and, if given, to the
+    /// highest wrong bit there (SPC-4, 4.5.2.4.2).
     pub const fn with_field(mut self, in_cdb: bool, byte: u16, bit: Option<u8>) -> Sense {
         let mut head = 0x80; // SKSV
         if in_cdb {
@@ -116,8 +116,8 @@ impl Sense {
         self
     }
 
-    /// Fixed format, 18 bytes (SPC-4, 4.5.3). An information field beyond 32 bits does not fit
-    /// and is left out, with its valid bit (that is what descriptor format is for).
+    /// Encodes fixed format, 18 bytes (SPC-4, 4.5.3). An information field beyond 32 bits does not
+    /// fit and is left out, with its valid bit cleared; descriptor format exists for that.
     pub fn to_fixed(&self) -> [u8; 18] {
         let mut bytes = [0; 18];
         bytes[0] = if self.deferred { 0x71 } else { 0x70 };
@@ -135,7 +135,7 @@ impl Sense {
         bytes
     }
 
-    /// In the format that D_SENSE of the control mode page asks for (SPC-4, 7.5.8).
+    /// Encodes the format that D_SENSE of the control mode page selects (SPC-4, 7.5.8).
     pub fn to_bytes(&self, descriptor_sense: bool) -> Vec<u8> {
         if descriptor_sense {
             self.to_descriptor()
@@ -144,7 +144,7 @@ impl Sense {
         }
     }
 
-    /// Descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
+    /// Encodes descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
     pub fn to_descriptor(&self) -> Vec<u8> {
         let mut bytes = vec![
             if self.deferred { 0x73 } else { 0x72 },
@@ -169,7 +169,7 @@ impl Sense {
         bytes
     }
 
-    /// Reads either format; `None` when the bytes are no sense data.
+    /// Parses either format; `None` if the bytes are not sense data.
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
         match bytes.first()? & 0x7f {
             code @ (0x70 | 0x71) => {
@@ -250,7 +250,7 @@ impl std::fmt::Display for Sense {
 mod tests {
     use super::*;
 
-    /// Both formats read back what was written.
+    /// Both formats survive a round trip.
     #[test]
     fn round_trip() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0)

@@ -1,22 +1,22 @@
-//! The parameter list of UNMAP and the answer of GET LBA STATUS (SBC-3, 5.28 and 5.5).
+//! The parameter list of UNMAP and the reply to GET LBA STATUS (SBC-3, 5.28 and 5.5).
 
 use super::cdb::{be16, be32, be64};
 use crate::Malformed;
 
-/// A run of blocks.
+/// A range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnmapDescriptor {
     /// First block.
     pub lba: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
-/// The block descriptors of an UNMAP parameter list. A list whose lengths reach beyond the data is
-/// read as far as whole descriptors go (SBC-3, 5.28.2: truncation is no error).
+/// Parses the block descriptors of an UNMAP parameter list. If the lengths in the list exceed the
+/// data, only complete descriptors are returned (SBC-3, 5.28.2: truncation is not an error).
 ///
 /// # Errors
-/// Data shorter than the header.
+/// The data is shorter than the header.
 pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = UnmapDescriptor> + '_, Malformed> {
     if list.len() < 8 {
         return Err(Malformed::new(
@@ -32,8 +32,7 @@ pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = UnmapDescriptor> + '_, 
     }))
 }
 
-/// The answer to GET LBA STATUS: extents with their provisioning status (0 mapped, 1 deallocated,
-/// 2 anchored).
+/// The reply to GET LBA STATUS: extents with their provisioning status (0 mapped, 1 deallocated, 2 anchored).
 pub fn lba_status(extents: &[(UnmapDescriptor, u8)]) -> Vec<u8> {
     let mut out = vec![0; 8];
     for (extent, status) in extents {
@@ -50,7 +49,7 @@ pub fn lba_status(extents: &[(UnmapDescriptor, u8)]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Descriptors are read whole or not at all, at every length.
+    /// Descriptors are parsed completely or not at all, at every length.
     #[test]
     fn truncated() {
         let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
@@ -68,7 +67,7 @@ mod tests {
         assert_eq!(first, Some(UnmapDescriptor { lba: 1, blocks: 9 }));
     }
 
-    /// The status list says its own length.
+    /// The status list contains its own length.
     #[test]
     fn status() {
         let out = lba_status(&[(UnmapDescriptor { lba: 7, blocks: 8 }, 1)]);

@@ -1,25 +1,25 @@
 //! Headers of requests and responses. Used by the session and the connection of `brunt-store`.
 //!
-//! The rule: a header is parsed without knowing what was asked; whether it fits is for the session to say.
+//! The rule: a header is parsed without knowing the request; the session decides whether it matches.
 
 use crate::{Cursor, ParseError};
 
-/// Bytes of a header, in both directions.
+/// Bytes of a header, in either direction.
 pub const HEADER_BYTES: usize = 48;
 
 /// SD_FLAG_CMD_*.
 pub mod flag {
     /// The request carries data.
     pub const WRITE: u16 = 0x01;
-    /// The object that is created begins as a copy of another.
+    /// The object to create starts as a copy of another.
     pub const COW: u16 = 0x02;
-    /// Through the server's object cache, where it has one: stable after FLUSH_VDI.
+    /// Use the server's object cache, if it has one: stable after FLUSH_VDI.
     pub const CACHE: u16 = 0x04;
-    /// Past the object cache.
+    /// Bypass the object cache.
     pub const DIRECT: u16 = 0x08;
 }
 
-/// What a request asks for (SD_OP_*).
+/// The operation of a request (SD_OP_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the protocol's own names
 pub enum SheepdogOpcode {
@@ -30,7 +30,7 @@ pub enum SheepdogOpcode {
     ReleaseVdi,
     GetVdiInfo,
     FlushVdi,
-    /// Another one.
+    /// An unknown operation.
     Other(u8),
 }
 
@@ -62,27 +62,27 @@ impl SheepdogOpcode {
     }
 }
 
-/// What a request is about: the part of the header that differs between operations.
+/// The subject of a request: the part of the header that depends on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogSubject {
-    /// An object and a place in it.
+    /// An object and an offset in it.
     Object {
         /// See [`super::data_object`] and [`super::inode_object`].
         object: u64,
-        /// What a created object begins as a copy of; 0: nothing.
+        /// The object that a created object starts as a copy of; 0 means none.
         cow_object: u64,
-        /// Replicas of a created object.
+        /// Number of replicas of a created object.
         copies: u8,
-        /// In bytes from the object's start.
+        /// Offset in bytes from the object's start.
         offset: u32,
     },
-    /// A VDI, by its name in the data or by its id.
+    /// A VDI, identified by its name in the data or by its id.
     Vdi {
-        /// In bytes.
+        /// Size in bytes.
         size_bytes: u64,
-        /// RELEASE_VDI: the VDI that is released.
+        /// RELEASE_VDI: the VDI to release.
         vdi: u32,
-        /// A snapshot's number; 0: by its tag, or the disk itself.
+        /// A snapshot's number; 0 means by its tag, or the disk itself.
         snapshot: u32,
     },
 }
@@ -90,20 +90,20 @@ pub enum SheepdogSubject {
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheepdogRequest {
-    /// What to do.
+    /// The operation.
     pub opcode: SheepdogOpcode,
     /// See [`flag`].
     pub flags: u16,
-    /// Comes back with the response.
+    /// Repeated in the response.
     pub id: u32,
-    /// Bytes that follow (with [`flag::WRITE`]), or that are asked for.
+    /// Length of the data that follows (with [`flag::WRITE`]), or that is requested.
     pub data_len: u32,
-    /// To what.
+    /// The subject.
     pub subject: SheepdogSubject,
 }
 
 impl SheepdogRequest {
-    /// As it is sent.
+    /// Encodes the header.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -138,10 +138,10 @@ impl SheepdogRequest {
         bytes
     }
 
-    /// Reads one. Of an operation that is not known the subject is an object.
+    /// Parses a header. The subject of an unknown operation is parsed as an object.
     ///
     /// # Errors
-    /// It is cut short, or of another version of the protocol.
+    /// It is incomplete, or of another protocol version.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogRequest, ParseError> {
         let mut cur = Cursor::new(bytes);
         let header = cur.take(HEADER_BYTES)?;
@@ -188,21 +188,21 @@ impl SheepdogRequest {
 /// A response's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheepdogResponse {
-    /// The request's.
+    /// The request's id.
     pub id: u32,
-    /// Bytes that follow.
+    /// Length of the data that follows.
     pub data_len: u32,
     /// See [`super::result`].
     pub result: u32,
-    /// The VDI that was looked for: LOCK_VDI and GET_VDI_INFO.
+    /// The VDI that was found: LOCK_VDI and GET_VDI_INFO.
     pub vdi: u32,
 }
 
 impl SheepdogResponse {
-    /// Reads one. What version it says is not looked at: sheep answer with their own.
+    /// Parses a header and ignores its version: sheep respond with their own.
     ///
     /// # Errors
-    /// It is cut short.
+    /// It is incomplete.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<SheepdogResponse, ParseError> {
         let header = Cursor::new(bytes).take(HEADER_BYTES)?;
@@ -217,7 +217,7 @@ impl SheepdogResponse {
         })
     }
 
-    /// What [`SheepdogResponse::parse`] reads, as a sheep sends it.
+    /// Encodes a response as a sheep sends it.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = super::PROTOCOL_VERSION;
@@ -253,7 +253,7 @@ mod tests {
         matches!(parsed, Err(ParseError::Incomplete(HEADER_BYTES)))
     }
 
-    /// Requests are read as they were written, and nothing shorter passes for one.
+    /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
     fn requests() {
         for code in 0..=u8::MAX {
@@ -296,7 +296,7 @@ mod tests {
         ));
     }
 
-    /// Responses likewise.
+    /// The same for responses.
     #[test]
     fn responses() {
         let response = SheepdogResponse {

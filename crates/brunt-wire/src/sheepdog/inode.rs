@@ -1,18 +1,19 @@
-//! The inode object of a VDI: what the disk is, and which VDI wrote each of its data objects (`struct sd_inode`). Used by
-//! the connection of `brunt-store`.
+//! The inode object of a VDI: the properties of the disk, and which VDI wrote each of its data
+//! objects (`struct sd_inode`). Used by the connection of `brunt-store`.
 //!
-//! The rule: an inode that describes no disk of this kind is malformed; what is read of it fits the limits of the protocol.
+//! The rule: an inode that cannot describe such a disk is malformed; all parsed values
+//! are within the protocol's limits.
 
 use super::header::{u32_le, u64_le};
 use super::{NAME_BYTES, OBJECTS_MAX, VDI_IDS};
 use crate::{Cursor, Malformed, ParseError};
 
-/// Where `data_vdi_id` begins: 4 bytes for each data object, the VDI that wrote it; 0: nobody. Behind the fixed fields are
-/// 4096 bytes, which were the VDI's children before 0.9 and hold the counter of the B-tree since.
+/// Offset of `data_vdi_id`: 4 bytes per data object, the VDI that wrote it, or 0 if none did. The 4096 bytes
+/// after the fixed fields held the VDI's children before 0.9, and have held the counter of the B-tree since.
 pub const DATA_VDI_ID_OFFSET: u32 = FIELDS_BYTES as u32 + 4096;
 /// Bytes of the fields that [`SheepdogInode::parse`] reads.
 pub const FIELDS_BYTES: usize = 2 * NAME_BYTES + 5 * 8 + 4 + 3 * 4;
-/// Data objects of 1 MiB to 2 GiB (`dog cluster format -z`, `dog vdi create -z`).
+/// Data objects have 1 MiB to 2 GiB (`dog cluster format -z`, `dog vdi create -z`).
 const OBJECT_SHIFTS: std::ops::RangeInclusive<u8> = 20..=31;
 
 /// The fields of an inode that a client needs.
@@ -22,13 +23,13 @@ pub struct SheepdogInode {
     pub name: String,
     /// A snapshot's tag; may be empty.
     pub tag: String,
-    /// It is a snapshot: it never changes.
+    /// Whether it is a snapshot, which never changes.
     pub is_snapshot: bool,
     /// Size of the disk in bytes, as it was created.
     pub size_bytes: u64,
-    /// Not 0: erasure coded, which the server does for its clients.
+    /// Not 0 means erasure coded, which the server handles for its clients.
     pub copy_policy: u8,
-    /// Not 0: a hypervolume, whose map of objects is a B-tree.
+    /// Not 0 means a hypervolume, whose map of objects is a B-tree.
     pub store_policy: u8,
     /// Replicas of each object.
     pub copies: u8,
@@ -38,15 +39,15 @@ pub struct SheepdogInode {
     pub snapshot: u32,
     /// The VDI's id.
     pub vdi: u32,
-    /// The snapshot that it was cloned from; 0: none.
+    /// The snapshot that it was cloned from; 0 means none.
     pub parent: u32,
 }
 
 impl SheepdogInode {
-    /// Reads the fields.
+    /// Parses the fields.
     ///
     /// # Errors
-    /// They are cut short, or no disk has such.
+    /// They are incomplete, or invalid for any disk.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogInode, ParseError> {
         let mut cur = Cursor::new(bytes);
         let (name, tag) = (text(cur.take(NAME_BYTES)?), text(cur.take(NAME_BYTES)?));
@@ -85,22 +86,22 @@ impl SheepdogInode {
         }
     }
 
-    /// Bytes of a data object.
+    /// Size of a data object in bytes.
     pub fn object_bytes(&self) -> u64 {
         1 << self.object_shift
     }
 
-    /// Data objects of the disk. Of a hypervolume, at most [`OBJECTS_MAX`] of them.
+    /// Number of data objects of the disk; for a hypervolume, at most [`OBJECTS_MAX`].
     pub fn objects_count(&self) -> u32 {
         self.size_bytes
             .div_ceil(self.object_bytes())
             .min(OBJECTS_MAX.into()) as u32
     }
 
-    /// What [`SheepdogInode::parse`] reads.
+    /// Encodes the fields, for [`SheepdogInode::parse`].
     ///
     /// # Panics
-    /// When a name is too long.
+    /// If a name is too long or contains a NUL.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = super::encode_names(&self.name, &self.tag);
         for value in [0, u64::from(self.is_snapshot), 0, self.size_bytes, 0] {
@@ -119,10 +120,10 @@ impl SheepdogInode {
     }
 }
 
-/// Reads a part of `data_vdi_id`.
+/// Parses a part of `data_vdi_id`.
 ///
 /// # Errors
-/// It is cut short, or has ids that no VDI has.
+/// It is incomplete, or contains invalid VDI ids.
 pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
     let needed = count as usize * 4;
     let Some(bytes) = bytes.get(..needed) else {
@@ -138,7 +139,7 @@ pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
     }
 }
 
-/// A name up to its NUL, as text whatever was sent.
+/// A name up to its NUL; invalid text is replaced.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()

@@ -1,11 +1,12 @@
-//! The protocol between a client and a sheep, Sheepdog's server, as its include/sheepdog_proto.h defines it
-//! (github.com/sheepdog/sheepdog). Pure bytes; the client's rules live in `brunt-store`.
+//! The protocol between a client and a sheep, Sheepdog's server, as defined in its include/sheepdog_proto.h
+//! (github.com/sheepdog/sheepdog). Bytes only; the client's rules are in `brunt-store`.
 //!
-//! A request is a header of 48 bytes and its data, and so is a response; both carry an id, and responses come in any order
-//! ([`header`]). A virtual disk (VDI) is an inode object ([`inode`]) and data objects of one size, named by the VDI that
-//! wrote them and their place in the disk. All numbers are little-endian.
+//! A request is a header of 48 bytes and its data, and so is a response; both carry an id, and
+//! responses come in any order ([`header`]). A virtual disk (VDI) is an inode object ([`inode`])
+//! and data objects of equal size, which are identified by the VDI that wrote them and their
+//! position in the disk. All numbers are little-endian.
 //!
-//! The one rule: a length is held against a limit of this module before anything is sized by it.
+//! The one rule: check a length against a limit of this module before sizing anything by it.
 
 pub mod header;
 pub mod inode;
@@ -14,21 +15,22 @@ pub mod result;
 pub use header::{SheepdogOpcode, SheepdogRequest, SheepdogResponse};
 pub use inode::SheepdogInode;
 
-/// The port that a sheep listens on unless it is told otherwise (SD_LISTEN_PORT).
+/// The default port of a sheep (SD_LISTEN_PORT).
 pub const PORT: u16 = 7000;
-/// What our requests say (SD_PROTO_VER). Every sheep takes 1; to 2, some answer reads without the zeros at either end.
+/// The version in our requests (SD_PROTO_VER). Every sheep accepts 1; with 2, some omit zeros at
+/// either end of the data in replies to reads.
 pub const PROTOCOL_VERSION: u8 = 1;
-/// Bytes of a VDI's name, and of a snapshot's tag, with a NUL at the end (SD_MAX_VDI_LEN, SD_MAX_VDI_TAG_LEN).
+/// Length of a VDI's name and of a snapshot's tag, including the final NUL (SD_MAX_VDI_LEN, SD_MAX_VDI_TAG_LEN).
 pub const NAME_BYTES: usize = 256;
-/// Data objects of a VDI at most (SD_INODE_DATA_INDEX).
+/// Maximum data objects of a VDI (SD_INODE_DATA_INDEX).
 pub const OBJECTS_MAX: u32 = 1 << 20;
-/// VDIs have ids of 24 bits (SD_NR_VDIS).
+/// VDI ids have 24 bits (SD_NR_VDIS).
 pub const VDI_IDS: u32 = 1 << 24;
 
-/// Names a VDI and one of its snapshots, as LOCK_VDI, RELEASE_VDI and GET_VDI_INFO carry them.
+/// Encodes the names of a VDI and of one of its snapshots, as LOCK_VDI, RELEASE_VDI and GET_VDI_INFO carry them.
 ///
 /// # Panics
-/// When either is too long or has a NUL.
+/// If either is too long or contains a NUL.
 pub fn encode_names(vdi: &str, tag: &str) -> Vec<u8> {
     let mut bytes = vec![0; 2 * NAME_BYTES];
     for (name, at) in [(vdi, 0), (tag, NAME_BYTES)] {
@@ -46,7 +48,7 @@ pub fn inode_object(vdi: u32) -> u64 {
     1 << 63 | u64::from(vdi) << 32
 }
 
-/// The id of a data object: the VDI that wrote it, and its place in the disk.
+/// The id of a data object: the VDI that wrote it, and its index in the disk.
 pub fn data_object(vdi: u32, index: u32) -> u64 {
     u64::from(vdi) << 32 | u64::from(index)
 }

@@ -1,38 +1,38 @@
 //! Results of requests (SD_RES_*): the public ones, and the internal ones that reach clients.
 
-/// Done.
+/// Success.
 pub const SUCCESS: u32 = 0x00;
-/// There is no such object.
+/// No such object.
 pub const NO_OBJ: u32 = 0x02;
 /// I/O error.
 pub const EIO: u32 = 0x03;
-/// The request is wrong, or one that this server does not have.
+/// The request is invalid, or not supported by this server.
 pub const INVALID_PARMS: u32 = 0x05;
-/// Somebody else has locked the VDI.
+/// Another client has locked the VDI.
 pub const VDI_LOCKED: u32 = 0x07;
-/// There is no such VDI.
+/// No such VDI.
 pub const NO_VDI: u32 = 0x08;
-/// There is no such snapshot.
+/// No such snapshot.
 pub const NO_TAG: u32 = 0x0e;
 /// The server is starting.
 pub const STARTUP: u32 = 0x0f;
-/// The server is going away.
+/// The server is shutting down.
 pub const SHUTDOWN: u32 = 0x11;
-/// The server has no memory.
+/// The server is out of memory.
 pub const NO_MEM: u32 = 0x12;
 /// The store is full.
 pub const NO_SPACE: u32 = 0x15;
-/// The cluster was not formatted.
+/// The cluster is not formatted.
 pub const WAIT_FOR_FORMAT: u32 = 0x16;
-/// The cluster waits for nodes.
+/// The cluster is waiting for nodes.
 pub const WAIT_FOR_JOIN: u32 = 0x17;
-/// Too few nodes: the cluster does no I/O.
+/// Too few nodes: the cluster has stopped I/O.
 pub const HALT: u32 = 0x19;
 /// The object belongs to a snapshot.
 pub const READONLY: u32 = 0x1a;
 /// The network between servers failed.
 pub const NETWORK_ERROR: u32 = 0x86;
-/// The server is being taken away, by `dog node kill`.
+/// The server is being removed, by `dog node kill`.
 pub const KILLED: u32 = 0x8d;
 /// Try again.
 pub const AGAIN: u32 = 0x8f;
@@ -78,7 +78,7 @@ pub fn name(result: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether the same server may do it a little later.
+/// Whether the same server may succeed a little later.
 pub fn is_transient(result: u32) -> bool {
     matches!(
         result,
@@ -86,7 +86,7 @@ pub fn is_transient(result: u32) -> bool {
     )
 }
 
-/// Whether the server says that it is going away.
+/// Whether the server reports that it is shutting down.
 pub fn is_goodbye(result: u32) -> bool {
     matches!(result, SHUTDOWN | KILLED)
 }

@@ -34,19 +34,19 @@ impl StableHow {
     }
 }
 
-/// A time to be set.
+/// A new value for a time attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime<'a> {
-    /// Left alone.
+    /// Unchanged.
     #[default]
     DontChange,
-    /// The server's clock.
+    /// The server's time.
     ServerTime,
-    /// This one.
+    /// This time.
     ClientTime(&'a NfsTime),
 }
 
-/// `sattr3`: what is to be set.
+/// `sattr3`: the attributes to set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct SetAttributes<'a> {
@@ -65,7 +65,7 @@ pub enum CreateHow<'a> {
     Unchecked(SetAttributes<'a>),
     /// An existing file is an error.
     Guarded(SetAttributes<'a>),
-    /// Exactly once, by this verifier.
+    /// Create exactly once, identified by this verifier.
     Exclusive(u64),
 }
 
@@ -76,7 +76,7 @@ pub enum NodeKind<'a> {
     Device(FileType, SetAttributes<'a>, [u32; 2]),
     /// A socket or fifo.
     Pipe(FileType, SetAttributes<'a>),
-    /// A type that MKNOD does not make; the server will say so.
+    /// A type that MKNOD cannot create; the server will refuse it.
     Other(FileType),
 }
 
@@ -175,10 +175,10 @@ pub enum Args<'a> {
     },
 }
 
-/// Reads the arguments of `procedure`.
+/// Parses the arguments of `procedure`.
 ///
 /// # Errors
-/// Cut short (also a WRITE whose arguments end before its data), or not what RFC 1813 says.
+/// Truncated (including a WRITE whose arguments end before its data), or a violation of RFC 1813.
 #[inline]
 pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let mut args = Args::Null;
@@ -186,8 +186,8 @@ pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args
     Ok(args)
 }
 
-/// The same, put where they are to stay: a copy of so much that was just stored waits for it. On an error
-/// nothing is put there.
+/// Like [`parse_args`], but writes the arguments to their final place: copying that much freshly
+/// stored data would stall. On an error `args` is unchanged.
 ///
 /// # Errors
 /// As [`parse_args`].
@@ -326,7 +326,7 @@ pub fn read_args<'a>(
 }
 
 impl<'a> Args<'a> {
-    /// The handle that the call is about: the file, or the directory of a name.
+    /// The handle that the call is about: the file, or the directory that contains a name.
     #[inline]
     pub fn handle(&self) -> Option<FileHandle<'a>> {
         match *self {
@@ -353,7 +353,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// [`Args::handle`] before the arguments are read: every call but NULL begins with it.
+/// Returns [`Args::handle`] without parsing the arguments: in every call but NULL, they begin with it.
 #[inline]
 pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<FileHandle<'_>> {
     if procedure == Procedure::Null {

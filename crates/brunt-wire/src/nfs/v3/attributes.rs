@@ -1,4 +1,4 @@
-//! File attributes and weak cache consistency data (RFC 1813, 2.5 and 2.6), as the wire has them.
+//! File attributes and weak cache consistency data (RFC 1813, 2.5 and 2.6), in wire format.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -74,7 +74,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the wire's number.
+    /// Converts from the number on the wire.
     pub const fn from_number(number: u32) -> FileType {
         match number {
             1 => FileType::Regular,
@@ -90,13 +90,13 @@ impl FileType {
 }
 
 impl Attributes {
-    /// What kind of file it is.
+    /// The type of the file.
     pub fn kind(&self) -> FileType {
         FileType::from_number(self.file_type.get())
     }
 }
 
-/// `wcc_attr`: what the server remembers of the file before the operation.
+/// `wcc_attr`: the file's attributes before the operation.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -108,7 +108,7 @@ pub struct PreOpAttributes {
     pub ctime: NfsTime,
 }
 
-/// `wcc_data`: before and after.
+/// `wcc_data`: attributes before and after an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc<'a> {
     /// Before the operation.

@@ -21,7 +21,7 @@ macro_rules! procedures {
         pub enum Procedure { $($variant = $number),* }
 
         impl Procedure {
-            /// All of them, by number.
+            /// All procedures, by number.
             pub const ALL: [Procedure; 22] = [$(Procedure::$variant),*];
 
             /// The RFC's name, without its prefix.
@@ -29,7 +29,7 @@ macro_rules! procedures {
                 match self { $(Procedure::$variant => $name),* }
             }
 
-            /// By its number.
+            /// Looks up a procedure by number.
             #[inline]
             pub const fn from_number(number: u32) -> Option<Procedure> {
                 match number { $($number => Some(Procedure::$variant),)* _ => None }
@@ -51,9 +51,9 @@ procedures! {
 pub struct Status(pub u32);
 
 impl Status {
-    /// It went well.
+    /// Success.
     pub const OK: Status = Status(0);
-    /// The handle names nothing any more.
+    /// The handle is stale: the file no longer exists.
     pub const STALE: Status = Status(70);
 
     /// The RFC's name, if it has one.

@@ -1,4 +1,4 @@
-//! What servers answer.
+//! Results of NFSv3 calls.
 
 use super::args::{StableHow, handle};
 use super::attributes::{post_op, wcc};
@@ -9,14 +9,14 @@ use crate::{Cursor, FileData, ParseError};
 /// The results of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Results<'a> {
-    /// How it went. NULL has no status and counts as [`Status::OK`].
+    /// The status. NULL has none, which counts as [`Status::OK`].
     pub status: Status,
-    /// What came with it.
+    /// The results that follow the status.
     pub body: ResultBody<'a>,
 }
 
 impl Default for Results<'_> {
-    /// NULL's.
+    /// The results of NULL.
     fn default() -> Self {
         Results {
             status: Status::OK,
@@ -25,13 +25,13 @@ impl Default for Results<'_> {
     }
 }
 
-/// What follows the status. Failures carry attributes where the RFC allows them.
+/// The results after the status. Failures carry attributes where the RFC allows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names
 pub enum ResultBody<'a> {
-    /// NULL, and GETATTR that failed.
+    /// NULL, and a failed GETATTR.
     Empty,
-    /// Any other that failed; LINK has both attributes and one `wcc`, RENAME two.
+    /// Any other failure; LINK has both attributes and one `wcc`, RENAME two.
     Failed {
         attributes: Option<&'a Attributes>,
         wcc: [Wcc<'a>; 2],
@@ -127,7 +127,7 @@ pub enum ResultBody<'a> {
     },
 }
 
-/// The entries of a READDIR or READDIRPLUS reply, already checked, read again on demand.
+/// The entries of a READDIR or READDIRPLUS reply. They are already validated, and parsed again on each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
@@ -138,11 +138,11 @@ pub struct Entries<'a> {
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The file's number in its file system.
+    /// The file's id within its file system.
     pub fileid: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// Where to go on reading after it.
+    /// The position from which the client reads on after this entry.
     pub cookie: u64,
     /// Its attributes (READDIRPLUS).
     pub attributes: Option<&'a Attributes>,
@@ -151,16 +151,16 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// How many there are.
+    /// The number of entries.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// All of them, in the server's order.
+    /// All entries, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
         let plus = self.plus;
-        // They were read once before, so no error is possible here.
+        // The entries are already validated, so no error is possible here.
         (0..self.count).map_while(move |_| cur.boolean().and_then(|_| entry(&mut cur, plus)).ok())
     }
 
@@ -191,10 +191,10 @@ fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> 
     })
 }
 
-/// Reads the results of `procedure`.
+/// Parses the results of `procedure`.
 ///
 /// # Errors
-/// Cut short, or not what RFC 1813 says.
+/// Truncated, or a violation of RFC 1813.
 #[inline]
 pub fn parse_results<'a>(
     procedure: Procedure,
@@ -205,8 +205,8 @@ pub fn parse_results<'a>(
     Ok(results)
 }
 
-/// The same, put where they are to stay, as [`super::read_args`] does. After an error what is there means
-/// nothing.
+/// Like [`parse_results`], but writes the results to their final place, like [`super::read_args`].
+/// After an error their contents are meaningless.
 ///
 /// # Errors
 /// As [`parse_results`].

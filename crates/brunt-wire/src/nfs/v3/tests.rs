@@ -9,7 +9,7 @@ struct Golden {
     reply: Vec<u8>,
 }
 
-/// Messages of a real capture: each procedure, succeeding and (where it occurred) failing.
+/// Messages from a real capture: every procedure, with success and (where it occurred) failure.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| {
         (0..text.len())
@@ -39,7 +39,7 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message is read to its last byte, and cut anywhere it is incomplete.
+/// Every real message is parsed to its last byte, and is incomplete when cut anywhere.
 #[test]
 fn every_procedure_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
@@ -99,7 +99,7 @@ fn golden(procedure: Procedure) -> Golden {
         .unwrap()
 }
 
-/// A changed byte anywhere never panics, and lengths never reach outside the message.
+/// Changing any byte never causes a panic, and lengths never reach outside the message.
 #[test]
 fn damage_never_panics() {
     let mut random = 99u64;
@@ -141,7 +141,7 @@ fn results(golden: &Golden) -> ResultBody<'_> {
         .body
 }
 
-/// Fields of real messages come out with the values that tshark shows for them.
+/// Fields of real messages have the values that tshark shows.
 #[test]
 fn fields() {
     let read = golden(Procedure::Read);

@@ -7,24 +7,24 @@ use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, FileData, ParseError};
 
-/// Opaques that are walked over: layouts, devices, keys.
+/// Maximum length of skipped opaques: layouts, devices, keys.
 const BODY_BYTES_MAX: u32 = 1 << 20;
-/// Elements of the lists that are walked over.
+/// Maximum elements of skipped lists.
 const ELEMENTS_MAX: u32 = 4096;
 
-/// `stateid4`: a sequence number and twelve bytes of the server's.
+/// `stateid4`: a sequence number and twelve bytes chosen by the server.
 pub type Stateid = [u8; 16];
 
-/// What OPEN does when the file is not there.
+/// What OPEN does if the file doesn't exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenCreate<'a> {
-    /// Fails.
+    /// Fail.
     No,
-    /// Makes it; an existing one is fine.
+    /// Create it; an existing one is fine.
     Unchecked(FileAttributes<'a>),
-    /// Makes it; an existing one is an error.
+    /// Create it; an existing one is an error.
     Guarded(FileAttributes<'a>),
-    /// Exactly once, by this verifier; 4.1 sets attributes along with it.
+    /// Create it exactly once, identified by this verifier; 4.1 sets attributes at the same time.
     Exclusive(u64, Option<FileAttributes<'a>>),
 }
 
@@ -33,22 +33,22 @@ pub enum OpenCreate<'a> {
 pub enum OpenClaim<'a> {
     /// A name in the current directory.
     Null(&'a [u8]),
-    /// A file held before the server restarted.
+    /// A file that was open before the server restarted.
     Previous(u32),
     /// A name, under a delegation.
     DelegateCur(&'a Stateid, &'a [u8]),
-    /// A name, under a delegation of before the client restarted.
+    /// A name, under a delegation from before the client restarted.
     DelegatePrev(&'a [u8]),
     /// The current file handle.
     Fh,
-    /// The same, under a delegation.
+    /// The current file handle, under a delegation.
     DelegCurFh(&'a Stateid),
-    /// The same, under a delegation of before the client restarted.
+    /// The current file handle, under a delegation from before the client restarted.
     DelegPrevFh,
 }
 
 impl<'a> OpenClaim<'a> {
-    /// The name in the current directory that is opened, if it is one.
+    /// The name to open in the current directory, if any.
     pub fn name(&self) -> Option<&'a [u8]> {
         match *self {
             OpenClaim::Null(name)
@@ -59,7 +59,7 @@ impl<'a> OpenClaim<'a> {
     }
 }
 
-/// What CREATE makes; regular files come from OPEN.
+/// What CREATE creates; regular files are created by OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateKind<'a> {
     /// A symbolic link to this.
@@ -68,14 +68,14 @@ pub enum CreateKind<'a> {
     Block([u32; 2]),
     /// A character device with its two numbers.
     Character([u32; 2]),
-    /// A directory (2), socket (6), fifo (7), or what the server will refuse.
+    /// A directory (2), socket (6), fifo (7), or a type that the server will refuse.
     Plain(u32),
 }
 
-/// Who locks.
+/// The lock owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker<'a> {
-    /// An owner whose first lock on the file this is, under an open.
+    /// An owner without locks on the file, identified by its open.
     New {
         /// The open.
         open: &'a Stateid,
@@ -84,7 +84,7 @@ pub enum Locker<'a> {
         /// The owner.
         owner: &'a [u8],
     },
-    /// One that has locks already.
+    /// An owner that already has locks.
     Old(&'a Stateid),
 }
 
@@ -281,9 +281,9 @@ pub enum Args<'a> {
     Removexattr {
         name: &'a [u8],
     },
-    /// Understood and walked over.
+    /// A known operation whose arguments are skipped.
     Other(Op),
-    /// Not known: nothing behind it can be found.
+    /// An unknown operation: nothing after it can be parsed.
     Unknown(u32),
 }
 
@@ -326,7 +326,7 @@ pub(super) fn stable_how(cur: &mut Cursor<'_>) -> Result<StableHow, ParseError> 
     })
 }
 
-/// Reads the arguments of the next operation.
+/// Parses the arguments of the next operation.
 #[inline]
 pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let number = cur.u32()?;
@@ -411,7 +411,7 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     })
 }
 
-/// Reads the arguments of an operation that came after NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
+/// Parses the arguments of an operation newer than NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
 fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     Ok(match op {
         Op::ExchangeId => exchange_id(cur)?,
@@ -629,7 +629,7 @@ fn lock<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     })
 }
 
-/// `netaddr4`: a network's name and an address in it.
+/// `netaddr4`: a network id and an address in it.
 pub(super) fn network_address(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     opaque(cur)?;
     opaque(cur)?;
@@ -645,7 +645,7 @@ pub(super) fn network_location(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     }
 }
 
-/// `nfs_impl_id4<1>`: who wrote the program.
+/// `nfs_impl_id4<1>`: the implementation of the peer.
 pub(super) fn implementation(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     if cur.count(1, "at most one implementation")? == 1 {
         network_address(cur)?;
@@ -654,7 +654,7 @@ pub(super) fn implementation(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Two bitmaps of operations: those that must be, and those that may be.
+/// Two bitmaps of operations: those that must be protected, and those that may be.
 pub(super) fn protected_operations(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Bitmap::read(cur)?;
     Bitmap::read(cur).map(|_| ())
@@ -684,7 +684,7 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     Ok(args)
 }
 
-/// `channel_attrs4`; how many requests at a time.
+/// `channel_attrs4`; returns the maximum number of concurrent requests.
 pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<u32, ParseError> {
     // headerpadsize, maxrequestsize, maxresponsesize, maxresponsesize_cached, maxoperations
     cur.skip(20)?;
@@ -732,7 +732,7 @@ fn security_parameters(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Arguments that nobody looks at.
+/// Skips arguments that aren't needed.
 fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match op {
         Op::Delegpurge | Op::DestroyClientid => cur.skip(8),
@@ -817,7 +817,7 @@ fn skip_layoutcommit(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 impl Args<'_> {
-    /// Which operation it is; `None` when it is not known.
+    /// The operation; `None` if unknown.
     pub fn op(&self) -> Option<Op> {
         Some(match self {
             Args::Access { .. } => Op::Access,

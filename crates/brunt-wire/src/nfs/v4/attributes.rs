@@ -1,41 +1,41 @@
 //! Bitmaps and the attribute lists that they describe (`fattr4`).
 //!
-//! A list has its own length, so an operation can be skipped whatever its attributes are. To read the
-//! attributes, each one in the bitmap must be understood, in order: at an unknown one, parsing of the list
-//! stops and [`Attributes::unparsed`] names it.
+//! A list has its own length, so an operation can be skipped whatever its attributes are. To read
+//! the attributes, each one in the bitmap must be parsed, in order. At an unknown one, parsing of
+//! the list stops and [`Attributes::unparsed`] contains it.
 
 use crate::nfs::FileHandle;
 use crate::{Cursor, ParseError};
 
-/// Words of a bitmap. 87 attributes fill three; a peer that sends more than eight means no bitmap.
+/// Maximum words of a bitmap. 87 attributes fill three; more than eight words are not a valid bitmap.
 const BITMAP_WORDS_MAX: u32 = 8;
-/// A list of attributes: ACLs make them long, 64 KiB is what Linux accepts.
+/// Maximum length of an attribute list: ACLs make them long, and Linux accepts up to 64 KiB.
 const LIST_BYTES_MAX: u32 = 256 << 10;
 const ACES_MAX: u32 = 8192;
 const STRING_BYTES_MAX: u32 = 4096;
 const ELEMENTS_MAX: u32 = 1024;
 
-/// `bitmap4`: numbers, as set bits of big-endian words.
+/// `bitmap4`: a set of numbers, as bits of big-endian words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap<'a>(&'a [u8]);
 
 impl<'a> Bitmap<'a> {
-    /// Reads a bitmap.
+    /// Parses a bitmap.
     ///
     /// # Errors
-    /// Cut short, or longer than any bitmap in use.
+    /// Truncated, or longer than any bitmap in use.
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
         let words = cur.count(BITMAP_WORDS_MAX, "a bitmap has at most 8 words")?;
         cur.take(words as usize * 4).map(Bitmap)
     }
 
-    /// As the wire has it, without the length.
+    /// The words in wire format, without the length.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether `number` is in it.
+    /// Whether `number` is in the set.
     #[inline]
     pub fn has(&self, number: u32) -> bool {
         let word = self
@@ -45,7 +45,7 @@ impl<'a> Bitmap<'a> {
         word.is_some_and(|word| u32::from_be_bytes(*word) >> (number % 32) & 1 == 1)
     }
 
-    /// Its numbers, ascending.
+    /// The numbers in the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         let words = self.0.as_chunks::<4>().0;
         words.iter().zip(0u32..).flat_map(|(word, index)| {
@@ -78,12 +78,12 @@ impl NfsTime {
     }
 }
 
-/// `settime4`: what a client wants a time to be.
+/// `settime4`: a new value for a time attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's own clock.
+    /// The server's time.
     ServerTime,
-    /// This one.
+    /// This time.
     ClientTime(NfsTime),
 }
 
@@ -97,16 +97,16 @@ impl SetTime {
     }
 }
 
-/// `fattr4`, as the wire has it: which attributes, and their values in a row.
+/// `fattr4` in wire format: a bitmap of attributes and their values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAttributes<'a> {
-    /// Which there are.
+    /// The attributes present.
     pub mask: Bitmap<'a>,
-    /// Their values one after the other, as the wire has them.
+    /// Their values, one after another, in wire format.
     pub values: &'a [u8],
 }
 
-/// The attributes that are looked at; those that were not sent are `None`.
+/// The parsed attributes; `None` if not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFCs' own names
 pub struct Attributes<'a> {
@@ -114,7 +114,7 @@ pub struct Attributes<'a> {
     pub change: Option<u64>,
     pub size: Option<u64>,
     pub fsid: Option<[u64; 2]>,
-    /// Why this entry of a directory has no attributes.
+    /// Why this directory entry has no attributes.
     pub rdattr_error: Option<u32>,
     pub handle: Option<FileHandle<'a>>,
     pub fileid: Option<u64>,
@@ -130,15 +130,15 @@ pub struct Attributes<'a> {
     pub time_modify: Option<NfsTime>,
     pub time_modify_set: Option<SetTime>,
     pub mounted_on_fileid: Option<u64>,
-    /// The attribute that is not known, or is damaged: it and those behind it were not looked at.
+    /// The first unknown or damaged attribute: it and those after it were not parsed.
     pub unparsed: Option<u32>,
 }
 
 impl<'a> FileAttributes<'a> {
-    /// Reads the list's frame; its values are read by [`FileAttributes::parse`].
+    /// Parses the bitmap and the length of the list; [`FileAttributes::parse`] parses the values.
     ///
     /// # Errors
-    /// Cut short, or too long.
+    /// Truncated, or too long.
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<FileAttributes<'a>, ParseError> {
         let mask = Bitmap::read(cur)?;
@@ -146,7 +146,7 @@ impl<'a> FileAttributes<'a> {
         Ok(FileAttributes { mask, values })
     }
 
-    /// Looks at the values.
+    /// Parses the values.
     pub fn parse(&self) -> Attributes<'a> {
         let mut found = Attributes::default();
         let mut cur = Cursor::new(self.values);
@@ -161,7 +161,7 @@ impl<'a> FileAttributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Takes one attribute; `None` when it is not known or damaged.
+    /// Parses one attribute; `None` if it is unknown or damaged.
     fn take(&mut self, number: u32, cur: &mut Cursor<'a>) -> Option<()> {
         match number {
             1 => self.kind = Some(cur.u32().ok()?),
@@ -193,7 +193,7 @@ fn string<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
     cur.opaque(STRING_BYTES_MAX, "a string has at most 4096 bytes")
 }
 
-/// Walks over an attribute that nobody looks at; `false` when it is not known.
+/// Skips an attribute that isn't needed; `false` if it is unknown.
 fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
     match number {
         // supported_attrs, suppattr_exclcreat
@@ -247,7 +247,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
                 cur.opaque(LIST_BYTES_MAX, "a hint has at most 256 KiB")?;
             }
         }
-        // retention_get, retentevt_get: a duration and at most one time; their setters the other way
+        // retention_get, retentevt_get: a duration and at most one time; their setters have them in reverse order
         69 | 71 => {
             cur.skip(8)?;
             let times = cur.count(1, "at most one time")?;

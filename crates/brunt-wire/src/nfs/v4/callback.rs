@@ -1,5 +1,5 @@
-//! Callbacks: the server calls its client (CB_COMPOUND), to take delegations back, mostly. In 4.1
-//! they come on the client's own connection.
+//! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1 they
+//! use the connection that the client opened.
 
 use super::args::{body, handle, stateid};
 use super::attributes::Bitmap;
@@ -12,7 +12,7 @@ use crate::{Cursor, ParseError};
 pub struct CallbackCompound<'a> {
     /// 0, 1 or 2.
     pub minor_version: u32,
-    /// How many operations there are.
+    /// The number of operations.
     pub count: u32,
     cur: Cursor<'a>,
 }
@@ -41,7 +41,7 @@ pub enum CallbackArgs<'a> {
         sequence: u32,
         slot: u32,
     },
-    /// Known by its number, and not looked into: nothing behind it can be found.
+    /// Known only by its number and not parsed: nothing after it can be parsed either.
     Other(u32),
 }
 
@@ -70,10 +70,10 @@ impl CallbackArgs<'_> {
 }
 
 impl<'a> CallbackCompound<'a> {
-    /// Reads up to the first operation.
+    /// Parses up to the first operation.
     ///
     /// # Errors
-    /// Cut short, or no CB_COMPOUND.
+    /// Truncated, or not a CB_COMPOUND.
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CallbackCompound<'a>, ParseError> {
         cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
         let minor_version = cur.u32()?;
@@ -89,7 +89,7 @@ impl<'a> CallbackCompound<'a> {
         })
     }
 
-    /// Its operations; nothing follows one that is not looked into.
+    /// Its operations; the list ends after the first one that is not parsed.
     pub fn operations(&self) -> CallbackOps<'a> {
         CallbackOps {
             cur: self.cur,
@@ -145,7 +145,7 @@ fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
             };
             // highest slot, cachethis
             cur.skip(8)?;
-            // Calls that this one depends on, by session.
+            // The calls that this one depends on, by session.
             for _ in 0..super::args::elements(cur)? {
                 cur.skip(16)?;
                 let calls = super::args::elements(cur)?;
@@ -154,7 +154,7 @@ fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
             args
         }
         13 => {
-            // CB_NOTIFY_LOCK: the handle, then who waited.
+            // CB_NOTIFY_LOCK: the handle, then the owner that waited.
             handle(cur)?;
             cur.skip(8)?;
             body(cur)?;

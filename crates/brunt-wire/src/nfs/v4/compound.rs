@@ -1,4 +1,4 @@
-//! Compounds: operations in a row, each working on the file handle that the ones before it left.
+//! Compounds: sequences of operations, each of which works on the file handle left by the previous ones.
 
 use super::args::{self, Args, OpenClaim};
 use super::results::{self, OpResult, ResultBody};
@@ -9,11 +9,11 @@ use crate::{Cursor, Malformed, ParseError};
 /// The arguments of COMPOUND.
 #[derive(Clone, Copy, Debug)]
 pub struct CompoundArgs<'a> {
-    /// What the client calls it; usually empty.
+    /// The client's tag; usually empty.
     pub tag: &'a [u8],
     /// 0, 1 or 2.
     pub minor_version: u32,
-    /// How many operations there are.
+    /// The number of operations.
     pub count: u32,
     cur: Cursor<'a>,
 }
@@ -21,20 +21,20 @@ pub struct CompoundArgs<'a> {
 /// The results of COMPOUND.
 #[derive(Clone, Copy, Debug)]
 pub struct CompoundResults<'a> {
-    /// That of the last operation that was tried.
+    /// The status of the last operation that was attempted.
     pub status: Status,
-    /// The call's.
+    /// The tag of the call.
     pub tag: &'a [u8],
-    /// How many operations were tried: those behind one that failed are not.
+    /// The number of operations attempted: none after a failed one.
     pub count: u32,
     cur: Cursor<'a>,
 }
 
 impl<'a> CompoundArgs<'a> {
-    /// Reads up to the first operation.
+    /// Parses up to the first operation.
     ///
     /// # Errors
-    /// Cut short, or no COMPOUND.
+    /// Truncated, or not a COMPOUND.
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundArgs<'a>, ParseError> {
         let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
@@ -51,7 +51,7 @@ impl<'a> CompoundArgs<'a> {
         })
     }
 
-    /// Its operations, in order; the last may be an error, and nothing follows one that is not known.
+    /// Its operations, in order; the last may be an error, and an unknown one is the last.
     #[inline]
     pub fn operations(&self) -> CompoundOperations<'a> {
         CompoundOperations {
@@ -62,10 +62,10 @@ impl<'a> CompoundArgs<'a> {
 }
 
 impl<'a> CompoundResults<'a> {
-    /// Reads up to the first operation's results.
+    /// Parses up to the first operation's results.
     ///
     /// # Errors
-    /// Cut short, or no answer to COMPOUND.
+    /// Truncated, or not a reply to a COMPOUND.
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundResults<'a>, ParseError> {
         let status = Status(cur.u32()?);
@@ -79,7 +79,7 @@ impl<'a> CompoundResults<'a> {
         })
     }
 
-    /// Its operations' results, in order; the last may be an error.
+    /// The results of its operations, in order; the last may be an error.
     #[inline]
     pub fn operations(&self) -> Replies<'a> {
         Replies {
@@ -97,7 +97,7 @@ pub struct CompoundOperations<'a> {
 }
 
 impl<'a> CompoundOperations<'a> {
-    /// What lies behind the operations read so far.
+    /// The bytes after the operations read so far.
     pub fn rest(&self) -> &'a [u8] {
         self.cur.rest()
     }
@@ -125,7 +125,7 @@ pub struct Replies<'a> {
 }
 
 impl<'a> Replies<'a> {
-    /// What lies behind the results read so far.
+    /// The bytes after the results read so far.
     pub fn rest(&self) -> &'a [u8] {
         self.cur.rest()
     }
@@ -152,22 +152,22 @@ impl<'a> Iterator for Replies<'a> {
     }
 }
 
-/// What the current (or saved) file handle is, as far as the compound tells.
+/// The current (or saved) file handle, as far as the compound reveals it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CurrentFile<'a> {
-    /// None was set.
+    /// No handle was set.
     #[default]
     Unset,
-    /// The root of the server, by PUTROOTFH (or PUTPUBFH).
+    /// The root of the server, set by PUTROOTFH (or PUTPUBFH).
     Root,
-    /// This one.
+    /// This handle.
     Handle(FileHandle<'a>),
-    /// What a name led to; its handle was not asked for, or not yet.
+    /// The target of a name; its handle was not requested, or not yet.
     Named,
 }
 
 impl<'a> CurrentFile<'a> {
-    /// The handle, when it is known.
+    /// The handle, if known.
     #[inline]
     pub fn handle(self) -> Option<FileHandle<'a>> {
         match self {
@@ -177,12 +177,12 @@ impl<'a> CurrentFile<'a> {
     }
 }
 
-/// One operation with its answer, and what it worked on.
+/// One operation with its result and the file handles that it worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompoundStep<'a> {
-    /// What was asked.
+    /// The arguments.
     pub args: Args<'a>,
-    /// What was answered; `None` when the reply was not seen, ended before, or is another's.
+    /// The result; `None` if the reply was not seen, ended earlier, or is for another operation.
     pub result: Option<OpResult<'a>>,
     /// The current file handle before it.
     pub current: CurrentFile<'a>,
@@ -190,7 +190,7 @@ pub struct CompoundStep<'a> {
     pub saved: CurrentFile<'a>,
 }
 
-/// A compound's operations with their answers.
+/// Iterates over a compound's operations with their results.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
     calls: CompoundOperations<'a>,
@@ -201,17 +201,17 @@ pub struct Walk<'a> {
     reply_end: Option<CompoundEnd>,
 }
 
-/// Why a compound was not read to its end.
+/// Why parsing stopped before the end of a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompoundEnd {
-    /// An operation that is not known.
+    /// An unknown operation.
     Unknown(u32),
-    /// One that is cut short or malformed.
+    /// A truncated or malformed operation.
     Error(ParseError),
 }
 
 impl<'a> Walk<'a> {
-    /// Over a call and, if there is one, its reply.
+    /// Walks a call and, if there is one, its reply.
     #[inline]
     pub fn new(call: &CompoundArgs<'a>, reply: Option<&CompoundResults<'a>>) -> Walk<'a> {
         let replies = reply.map(CompoundResults::operations);
@@ -226,13 +226,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Why the call was read no further; `None` while nothing was wrong.
+    /// Why parsing of the call stopped; `None` if there was no error.
     #[inline]
     pub fn call_end(&self) -> Option<CompoundEnd> {
         self.call_end
     }
 
-    /// Why the reply was read no further; `None` while nothing was wrong.
+    /// Why parsing of the reply stopped; `None` if there was no error.
     #[inline]
     pub fn reply_end(&self) -> Option<CompoundEnd> {
         self.reply_end
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
     #[inline]
     fn next_result(&mut self, args: &Args<'a>) -> Option<OpResult<'a>> {
         match self.replies.as_mut()?.next()? {
-            // A server answers what it was asked, or ILLEGAL.
+            // A server replies to the requested operation, or with ILLEGAL.
             Ok(result)
                 if args
                     .op()
@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
 impl<'a> Iterator for Walk<'a> {
     type Item = CompoundStep<'a>;
 
-    /// Ends before an operation that cannot be read.
+    /// Stops at an operation that cannot be parsed.
     #[inline]
     fn next(&mut self) -> Option<CompoundStep<'a>> {
         let args = match self.calls.next()? {

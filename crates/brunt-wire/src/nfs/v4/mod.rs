@@ -1,9 +1,9 @@
 //! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes of RFC 8276): compounds, their
-//! operations, callbacks. Called by the capture pipeline with the RPC header already read.
+//! operations, callbacks. The capture pipeline calls it after parsing the RPC header.
 //!
-//! A compound has no length for each operation: to know where one ends, all before it must be understood. The
-//! one rule: an unknown operation ends the parsing of its compound and is reported ([`Args::Unknown`],
-//! [`ResultBody::Unknown`]); nothing after it is guessed.
+//! A compound has no lengths of its operations, so everything before an operation's end must be
+//! parsed to find it. The one rule: an unknown operation ends the parsing of its compound and is
+//! reported ([`Args::Unknown`], [`ResultBody::Unknown`]); nothing after it is guessed.
 
 mod args;
 mod attributes;
@@ -24,13 +24,13 @@ pub use results::{
 };
 pub use status::Status;
 
-/// The longest handle of NFSv4 (RFC 8881, 3.1).
+/// Maximum length of an NFSv4 handle (RFC 8881, 3.1).
 pub const FILE_HANDLE_BYTES_MAX: u32 = 128;
-/// The longest opaque that names an owner, a client or a server (RFC 8881, 3.1).
+/// Maximum length of an opaque that identifies an owner, a client or a server (RFC 8881, 3.1).
 pub const OPAQUE_BYTES_MAX: u32 = 1024;
-/// Operations of one compound. The standard sets no limit; clients negotiate a few dozen at most.
+/// Maximum operations in a compound. The standard sets no limit; clients negotiate a few dozen at most.
 pub const OPERATIONS_MAX: u32 = 1024;
-/// The number of COMPOUND and of CB_COMPOUND.
+/// The procedure number of COMPOUND and of CB_COMPOUND.
 pub const PROCEDURE_COMPOUND: u32 = 1;
 
 /// Declares the operations with their numbers and names.
@@ -43,7 +43,7 @@ macro_rules! operations {
         pub enum Op { $($variant = $number),* }
 
         impl Op {
-            /// All of them, by number.
+            /// All operations, by number.
             pub const ALL: &'static [Op] = &[$(Op::$variant),*];
 
             /// The RFCs' name, without its prefix.
@@ -51,7 +51,7 @@ macro_rules! operations {
                 match self { $(Op::$variant => $name),* }
             }
 
-            /// By its number.
+            /// Looks up an operation by number.
             #[inline]
             pub const fn from_number(number: u32) -> Option<Op> {
                 match number { $($number => Some(Op::$variant),)* _ => None }

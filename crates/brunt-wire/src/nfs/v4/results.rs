@@ -1,4 +1,4 @@
-//! What the operations of a compound answer: each begins with its own number and status.
+//! Results of the operations of a compound; each begins with the operation's number and status.
 
 use super::args::{
     Stateid, body, channel, elements, handle, implementation, network_address, network_location,
@@ -10,17 +10,17 @@ use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, FileData, ParseError};
 
-/// Pieces of a READ_PLUS reply.
+/// Maximum segments in a READ_PLUS reply.
 const SEGMENTS_MAX: u32 = 64 << 10;
 
-/// What one operation answered.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpResult<'a> {
-    /// The operation's number, as answered.
+    /// The operation's number in the reply.
     pub number: u32,
-    /// How it went.
+    /// The status.
     pub status: Status,
-    /// What came with it.
+    /// The results that follow the status.
     pub body: ResultBody<'a>,
 }
 
@@ -33,22 +33,22 @@ pub struct ChangeInfo {
     pub after: u64,
 }
 
-/// What OPEN handed out beside the open itself.
+/// The delegation in an OPEN reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delegation<'a> {
-    /// Nothing; in 4.1 perhaps with the reason (`why_no_delegation4`).
+    /// No delegation; in 4.1 possibly with the reason (`why_no_delegation4`).
     None(Option<u32>),
-    /// The right to read without asking.
+    /// A read delegation.
     Read(&'a Stateid),
-    /// The right to write without asking.
+    /// A write delegation.
     Write(&'a Stateid),
 }
 
-/// What follows an operation's status.
+/// The results after an operation's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFCs' own names
 pub enum ResultBody<'a> {
-    /// Nothing, or nothing that anybody looks at.
+    /// Nothing, or nothing that is needed.
     Empty,
     Access {
         supported: u32,
@@ -131,11 +131,11 @@ pub enum ResultBody<'a> {
     Getxattr {
         value: &'a [u8],
     },
-    /// An operation that is not known: nothing behind it can be found.
+    /// An unknown operation: nothing after it can be parsed.
     Unknown,
 }
 
-/// The entries of a READDIR reply, already checked, read again on demand.
+/// The entries of a READDIR reply. They are already validated, and parsed again on each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
@@ -145,24 +145,24 @@ pub struct Entries<'a> {
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where to go on reading after it.
+    /// The position from which the client reads on after this entry.
     pub cookie: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// What was asked of it.
+    /// The requested attributes.
     pub attributes: FileAttributes<'a>,
 }
 
 impl<'a> Entries<'a> {
-    /// How many there are.
+    /// The number of entries.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// All of them, in the server's order.
+    /// All entries, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
-        // They were read once before, so no error is possible here.
+        // The entries are already validated, so no error is possible here.
         (0..self.count)
             .map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
     }
@@ -189,16 +189,16 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// A piece of what READ_PLUS read.
+/// A segment of a READ_PLUS reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment<'a> {
-    /// Bytes at this offset of the file.
+    /// Data at this offset of the file.
     Data(u64, &'a [u8]),
-    /// Zeros: their offset and length.
+    /// A hole: offset and length.
     Hole(u64, u64),
 }
 
-/// The pieces of a READ_PLUS reply, already checked, read again on demand.
+/// The segments of a READ_PLUS reply. They are already validated, and parsed again on each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments<'a> {
     bytes: &'a [u8],
@@ -206,7 +206,7 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// All of them.
+    /// All segments.
     pub fn iter(&self) -> impl Iterator<Item = Segment<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
         (0..self.count).map_while(move |_| Segments::segment(&mut cur).ok())
@@ -245,7 +245,7 @@ fn change(cur: &mut Cursor<'_>) -> Result<ChangeInfo, ParseError> {
     })
 }
 
-/// Reads the next operation's results.
+/// Parses the next operation's results.
 #[inline]
 pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError> {
     let (number, status) = (cur.u32()?, Status(cur.u32()?));
@@ -264,10 +264,10 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError
     })
 }
 
-/// What operations say although they failed.
+/// Skips the results that some operations return even on failure.
 fn failed(op: Op, status: Status, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match (op, status) {
-        // What was set before it failed.
+        // The attributes that were set before the failure.
         (Op::Setattr, _) => Bitmap::read(cur).map(|_| ()),
         (Op::Lock | Op::Lockt, Status::DENIED) => {
             cur.skip(8 + 8 + 4 + 8)?;
@@ -406,13 +406,13 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
         }
         3 => {
             let why = cur.u32()?;
-            // WND4_CONTENTION and WND4_RESOURCE say whether the server will call back.
+            // WND4_CONTENTION and WND4_RESOURCE tell whether the server will call back.
             if matches!(why, 1 | 2) {
                 cur.skip(4)?;
             }
             Delegation::None(Some(why))
         }
-        // Attribute delegations (RFC 9754) are handed out like the others.
+        // Attribute delegations (RFC 9754) have the same layout as the others.
         4 => {
             let stateid = stateid(cur)?;
             cur.skip(4)?;
@@ -429,7 +429,7 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
     })
 }
 
-/// `write_response4`: how many bytes.
+/// `write_response4`; returns the number of bytes.
 fn write_response(cur: &mut Cursor<'_>) -> Result<u64, ParseError> {
     let ids = cur.count(1, "at most one callback id")?;
     cur.skip(ids as usize * 16)?;
@@ -462,7 +462,7 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     Ok(ResultBody::ExchangeId { client, flags })
 }
 
-/// What SECINFO answers: security flavors, RPCSEC_GSS (6) with an OID, a quality and a service.
+/// The results of SECINFO: security flavors, RPCSEC_GSS (6) with an OID, a quality and a service.
 fn skip_flavors(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     for _ in 0..elements(cur)? {
         if cur.u32()? == 6 {
@@ -473,7 +473,7 @@ fn skip_flavors(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Results that nobody looks at.
+/// Skips results that aren't needed.
 fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match op {
         Op::Secinfo | Op::SecinfoNoName => skip_flavors(cur),
@@ -539,7 +539,7 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
             }
             cur.skip(4)
         }
-        // All others answer with their status alone.
+        // All others return only their status.
         _ => Ok(()),
     }
 }

@@ -1,23 +1,23 @@
-//! Statuses of NFSv4 (`nfsstat4`) by name.
+//! Names of NFSv4's statuses (`nfsstat4`).
 
 /// A status of a compound or of one of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(pub u32);
 
 impl Status {
-    /// It went well.
+    /// Success.
     pub const OK: Status = Status(0);
-    /// The handle names nothing any more.
+    /// The handle is stale: the file no longer exists.
     pub const STALE: Status = Status(70);
-    /// The answer does not fit (GETDEVICEINFO says what would).
+    /// The reply does not fit (GETDEVICEINFO returns the size that would).
     pub const TOOSMALL: Status = Status(10005);
-    /// Somebody else holds the lock.
+    /// Another owner holds the lock.
     pub const DENIED: Status = Status(10010);
-    /// Another client has this name (SETCLIENTID says who).
+    /// Another client uses this name (SETCLIENTID returns which).
     pub const CLID_INUSE: Status = Status(10017);
-    /// No layout now (LAYOUTGET says whether it will be signalled).
+    /// No layout is available now (LAYOUTGET returns whether availability will be signalled).
     pub const LAYOUTTRYLATER: Status = Status(10058);
-    /// A COPY that cannot be done as asked (it says how it could).
+    /// A COPY that cannot be done as requested (it returns how it could).
     pub const OFFLOAD_NO_REQS: Status = Status(10094);
 
     /// The RFCs' name, if it has one.
@@ -28,7 +28,7 @@ impl Status {
         }
     }
 
-    /// RFC 7530, 13. (Long because it is a table: a line for each status.)
+    /// RFC 7530, 13. (A long function because it is a table with a line for each status.)
     const fn name_of_nfs40(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NFS4_OK",

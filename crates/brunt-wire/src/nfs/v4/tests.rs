@@ -7,7 +7,7 @@ struct Golden {
     reply: Vec<u8>,
 }
 
-/// Compounds of a real capture (Linux 6.1 with 4.0, 4.1 and 4.2, and libnfs), one of each shape.
+/// Compounds from a real capture (Linux 6.1 with 4.0, 4.1 and 4.2, and libnfs), one of each shape.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| -> Vec<u8> {
         (0..text.len())
@@ -35,8 +35,8 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message is read to its last byte, with as many answers as were announced,
-/// each to the operation that was asked, and no attribute is unknown.
+/// Every real message is parsed to its last byte, with the announced number of results, each for
+/// the requested operation, and no attribute is unknown.
 #[test]
 fn every_shape_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
@@ -87,7 +87,7 @@ fn every_shape_to_the_last_byte() {
     assert!(seen.len() >= 30, "operations in the goldens: {seen:?}");
 }
 
-/// Cut anywhere, a message is incomplete, never malformed, and says how much it wants.
+/// A message cut anywhere is incomplete, never malformed, and reports how many bytes it needs.
 #[test]
 fn cut_anywhere_is_incomplete() {
     let incomplete = |error: ParseError, end: usize| match error {
@@ -117,7 +117,7 @@ fn cut_anywhere_is_incomplete() {
     }
 }
 
-/// A changed byte anywhere never panics, and what is read again matches what was checked.
+/// Changing any byte never causes a panic, and iterating again matches what was validated.
 #[test]
 fn damage_never_panics() {
     let mut random = 7u64;
@@ -153,7 +153,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Behind an operation that is not known nothing is read, in calls and replies alike.
+/// Nothing is parsed after an unknown operation, in calls and in replies.
 #[test]
 fn unknown_operations_end_the_reading() {
     // GETFH, number 99, GETFH.
@@ -170,7 +170,7 @@ fn unknown_operations_end_the_reading() {
     assert_eq!(answered, [ResultBody::Empty, ResultBody::Unknown]);
 }
 
-/// Known attributes before one that is not known are read, and it is named.
+/// Known attributes before an unknown one are parsed, and the unknown one is reported.
 #[test]
 fn unknown_attributes_end_the_list() {
     // type (1), size (4), number 90, in three words; their values: 1, 4096, and eight bytes.
@@ -231,7 +231,7 @@ fn current_and_saved_handles() {
     assert_eq!(places, expected);
 }
 
-/// CB_SEQUENCE and CB_RECALL are read; what is not looked into ends the reading.
+/// CB_SEQUENCE and CB_RECALL are parsed; an operation that isn't parsed ends the list.
 #[test]
 fn callbacks() {
     let mut bytes = words(&[0, 1, 0, 3]);
@@ -259,7 +259,7 @@ fn callbacks() {
     }
 }
 
-/// Numbers and names are each there once.
+/// Numbers and names are unique.
 #[test]
 fn operations_table() {
     for op in Op::ALL {
