@@ -1,5 +1,5 @@
 //! One thread's ring: the thread's files and sockets queue their calls here, and one system call submits and
-//! waits for all of them. The ring's engine carries the calls out: [`uring`] (io_uring), or [`threads`]
+//! waits for all of them. The ring's engine carries the calls out: `uring` (io_uring), or `threads`
 //! where io_uring is unavailable.
 //!
 //! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are kept apart by port.
