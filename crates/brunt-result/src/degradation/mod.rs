@@ -6,23 +6,23 @@
 //! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. The *level* is their
 //!   mean. Their *band*, for people, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`] spreads; no
 //!   verdict goes by it.
-//! - *Drop*: the share that is missing, while the fault is there, of what would have been usual then ([`paths`]); in the
+//! - *Drop*: the share that is missing, while the fault is there, of what would have been usual then (`paths`); in the
 //!   intervals that lie whole in that time, if there are any.
 //! - *Lost*: the usual rate minus the rate, summed from the fault's begin until recovery (or until the data or the next
 //!   fault's begin end it) over whole intervals; unknown where recovery is. What comes back above the usual counts against
 //!   it.
-//! - *Detected*: whether an effect is likelier than noise could make it ([`evidence`]); then the end of the first interval
-//!   of it ([`paths`]). Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise
+//! - *Detected*: whether an effect is likelier than noise could make it (`evidence`); then the end of the first interval
+//!   of it (`paths`). Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise
 //!   *inconclusive*.
 //! - *Recovered*: from the fault's end on, the begin of the first interval that is usual again, within [`BACK`], and stays
-//!   so for [`HOLD`] at least ([`paths`]). A return that is not likely enough is *inconclusive*; so is one of a series
+//!   so for [`HOLD`] at least (`paths`). A return that is not likely enough is *inconclusive*; so is one of a series
 //!   that ends, or meets the next fault, before [`HOLD`] has passed, which is *too short* to tell.
 //!
 //! How often these are right, and how often they are wrong, is measured by `brunt-bench verdicts`; the figures are in
 //! `docs/verdicts.md`.
 //!
 //! For response times, of their mean and of their p99. They are those of requests that were answered in an interval, and the
-//! ages at its end of those that were due by then and not answered ([`times`]); several intervals have the ages at the end
+//! ages at its end of those that were due by then and not answered (`times`); several intervals have the ages at the end
 //! of all of them:
 //! - *Baseline*, *band* and *level* as above; it is the band's upper edge that is shown, and the levels are the mean and the
 //!   p99 of all its requests. Verdicts are about logarithms, as response times grow by factors.
