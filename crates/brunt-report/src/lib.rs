@@ -3,13 +3,14 @@
 //!
 //! [`page`] and [`chart`] define the content of a page, [`format`](mod@format) the format of numbers,
 //! [`html`] renders the file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from
-//! those of `brunt analyze`, [`trace`] from those of `brunt trace info`.
+//! those of `brunt analyze`, [`trace`] from those of `brunt trace info`, [`history`](mod@history) from many results.
 #![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod chart;
 pub mod experiment;
 pub mod format;
+pub mod history;
 pub mod html;
 pub mod page;
 pub mod thin;

@@ -21,21 +21,21 @@ use crate::statistics::{
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
-struct Figure {
-    name: &'static str,
-    unit: &'static str,
-    better: Better,
+pub(crate) struct RunFigure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
     is_tail: bool,
-    get: fn(&RunSummary) -> Option<f64>,
+    pub(crate) get: fn(&RunSummary) -> Option<f64>,
 }
 
 /// What is compared, one line each.
 #[rustfmt::skip]
-const FIGURES: &[Figure] = &[
-    Figure { name: "iops", unit: "requests/s", better: Better::Higher, is_tail: false, get: |run| Some(run.requests_per_second) },
-    Figure { name: "mean", unit: "us", better: Better::Lower, is_tail: false, get: |run| latency(run, |l| l.mean_us) },
-    Figure { name: "p99", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_us) },
-    Figure { name: "p99.9", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_9_us) },
+pub(crate) const FIGURES: &[RunFigure] = &[
+    RunFigure { name: "iops", unit: "requests/s", better: Better::Higher, is_tail: false, get: |run| Some(run.requests_per_second) },
+    RunFigure { name: "mean", unit: "us", better: Better::Lower, is_tail: false, get: |run| latency(run, |l| l.mean_us) },
+    RunFigure { name: "p99", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_us) },
+    RunFigure { name: "p99.9", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_9_us) },
 ];
 
 /// What is compared of each kind of operation, where a load makes several. Not their rates: shares are the
@@ -194,7 +194,7 @@ impl Compared {
 }
 
 /// A figure of each complete run.
-fn values(point: &PointSummary, get: &dyn Fn(&RunSummary) -> Option<f64>) -> Vec<f64> {
+pub(crate) fn values(point: &PointSummary, get: &dyn Fn(&RunSummary) -> Option<f64>) -> Vec<f64> {
     complete(point).filter_map(get).collect()
 }
 
@@ -322,7 +322,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             [a, b] if a.len() == 1 && a == b => Some(a[0]),
             _ => None,
         };
-        for Figure {
+        for RunFigure {
             name,
             unit,
             better,

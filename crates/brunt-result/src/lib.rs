@@ -22,6 +22,7 @@ pub mod engines;
 pub mod event;
 pub mod experiment;
 pub mod failures;
+pub mod history;
 pub mod hosts;
 pub mod impact;
 pub mod indexes;

@@ -4,6 +4,7 @@
 //! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict`
 //! has the other rules.
 
+mod change_points;
 mod crossed;
 mod effect;
 mod precision;
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
+pub use change_points::{ChangePoint, FALSE_ALARMS, RESULTS_MIN, SIDE_MIN, change_points};
 pub use crossed::crossed_ratio;
 pub use effect::{Effect, EffectScale, POWER};
 pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};

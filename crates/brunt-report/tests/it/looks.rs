@@ -266,3 +266,19 @@ fn look_at_a_page() {
         );
     }
 }
+
+/// Pages of histories: with changes, gaps and long names, and with few results.
+#[test]
+fn histories_in_a_browser() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let Some(mut browser) = Browser::start(folder) else {
+        return;
+    };
+    let (names, series) = support::history(60);
+    let page = brunt_report::history::history(&names, &series, &["gone: no summary".into()]);
+    check(&mut browser, folder, "history", &html::render(&page), 4);
+    let (names, series) = support::history(2);
+    let page = brunt_report::history::history(&names, &series, &[]);
+    check(&mut browser, folder, "history-few", &html::render(&page), 4);
+}

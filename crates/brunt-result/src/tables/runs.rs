@@ -1,10 +1,11 @@
 //! Table `runs`.
 
-use std::time::UNIX_EPOCH;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Figures;
 use brunt_core::IoEngine;
-use brunt_lake::{Batch, Column, Table, columns};
+use brunt_lake::{Batch, Column, Table, columns, read_table};
 
 use super::figures::{COST, DONE, LOST, TIMES, all_done, cost, lost, times};
 use crate::event::RunInfo;
@@ -57,6 +58,17 @@ pub const TABLE: Table = Table {
         ],
     ]),
 };
+
+/// When the first run of the result in `folder` began; `None` if its table can't be read or has no run.
+pub fn first_began(folder: &Path) -> Option<SystemTime> {
+    let mut first: Option<i64> = None;
+    let read = read_table(folder, &TABLE, |batch| {
+        let began = &batch.ints("began_unix_ns")[..batch.rows()];
+        first = first.into_iter().chain(began.iter().copied()).min();
+    });
+    let first = u64::try_from(read.ok().and(first)?).ok()?;
+    Some(UNIX_EPOCH + Duration::from_nanos(first))
+}
 
 /// A run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figures) {

@@ -13,6 +13,7 @@ mod devices;
 mod doctor;
 mod engine;
 mod experiment_file;
+mod history;
 mod import_fio;
 mod io;
 mod lab;
@@ -61,6 +62,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<report::Report>(),
     entry::<schema::Schema>(),
     entry::<compare::Compare>(),
+    entry::<history::History>(),
     entry::<import_fio::ImportFio>(),
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),

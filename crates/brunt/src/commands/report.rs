@@ -85,7 +85,7 @@ pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::R
 }
 
 /// Whole or not at all.
-fn put(text: &str, file: &Path) -> std::io::Result<()> {
+pub(super) fn put(text: &str, file: &Path) -> std::io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
     std::fs::write(&new, text)?;

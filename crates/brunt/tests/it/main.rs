@@ -17,6 +17,7 @@ mod faults;
 mod figures;
 mod filesystem;
 mod fio;
+mod history;
 mod host_faults;
 mod host_probes;
 mod host_services;

@@ -14,7 +14,9 @@ use brunt_core::{Histogram, Nanos};
 use brunt_report::experiment::{Details, RunDetails, StoredInterval};
 use brunt_result::choice::{DepthChoice, DepthTrial};
 use brunt_result::degradation::{IntervalFigures, phases_over_runs};
+use brunt_result::history::{HistoryChange, HistorySeries};
 use brunt_result::link::LinkCounts;
+use brunt_result::statistics::{Better, ChangePoint, Verdict};
 use brunt_result::summary::{FaultSummary, Summary};
 use brunt_study::experiment::Experiment;
 use brunt_study::hook::Company;
@@ -244,4 +246,54 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
         }
     }
     run
+}
+
+/// Names of results and four series of them. The figures are worse by a quarter from the 41st result on, and the fourth
+/// result has none.
+pub fn history(results: usize) -> (Vec<String>, Vec<HistorySeries>) {
+    let names = (0..results).map(|one| {
+        format!(
+            "{one:02}-a-branch-with-quite-a-long-name-{:x}",
+            one * 7919 + 0xabcdef
+        )
+    });
+    let figures = [
+        ("iops", "requests/s", Better::Higher, 20_000.0, 0.8),
+        ("mean", "us", Better::Lower, 50.0, 1.25),
+        ("p99", "us", Better::Lower, 140.0, 1.25),
+        ("p99.9", "us", Better::Lower, 900.0, 1.25),
+    ];
+    let series = figures.map(|(metric, unit, better, level, factor)| {
+        let value = |one: usize| {
+            let level = if one < 40 { level } else { level * factor };
+            (one != 3).then(|| level * (1.0 + 0.01 * (one * 7 % 5) as f64))
+        };
+        let change = ChangePoint {
+            index: 39,
+            before: level,
+            after: level * factor,
+            ratio: Some(factor),
+            low: Some(factor * 0.99),
+            high: Some(factor * 1.01),
+            p: 0.00125,
+        };
+        let found = HistoryChange {
+            result: 40,
+            verdict: Verdict::Worse,
+            change,
+        };
+        HistorySeries {
+            label: "a target with a long name, random-reads-of-4KiB, queue_depth=16".into(),
+            metric,
+            unit,
+            better,
+            values: (0..results).map(value).collect(),
+            changes: if results > 40 {
+                vec![found]
+            } else {
+                Vec::new()
+            },
+        }
+    });
+    (names.collect(), series.to_vec())
 }

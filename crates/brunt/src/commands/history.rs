@@ -1,0 +1,338 @@
+//! `brunt history`: figures of many results over time, and where they changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brunt_core::units::counted;
+use brunt_report::format::Unit;
+use brunt_report::{history, html};
+use brunt_result::compare::Margin;
+use brunt_result::history::{HistoryChange, HistorySeries};
+use brunt_result::statistics::{RESULTS_MIN, Verdict};
+use brunt_result::summary::{FILE_NAME, Summary};
+use brunt_result::tables::runs;
+use serde_json::json;
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+
+/// Results that a line of the terminal has room for.
+const DRAWN_MAX: usize = 50;
+/// From the lowest value of a series to its highest.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Show figures over many results, and mark changes that chance doesn't explain
+///
+/// Each figure of each point is a series over results, oldest first; points are matched by label. Changes are found by
+/// E-divisive with permutation tests: at most one in 100 unchanged series has one. A change needs three results on each
+/// side, and small changes need more; with fewer than ten results nothing is significant. The terminal draws each series
+/// from its lowest value to its highest, with | before the first result of a new level. Results are named after their
+/// folders, so name the folders after commits or dates.
+#[derive(clap::Args)]
+pub struct History {
+    /// Results folders, or folders that hold results folders
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// Order of results: by the time at which they were measured, or as given (those within a folder by name)
+    #[arg(long, value_enum, default_value_t)]
+    order: ResultOrder,
+    /// Also write a page with charts to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave out changes smaller than this
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    margin: Margin,
+    /// Exit with status 1 if the last change of a figure is for the worse and began within the newest results
+    #[arg(long)]
+    fail_on_change: bool,
+    /// How many results count as newest for --fail-on-change
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        requires = "fail_on_change"
+    )]
+    newest: usize,
+}
+
+/// What puts results in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum ResultOrder {
+    /// When they were measured
+    #[default]
+    Time,
+    /// As on the command line
+    Given,
+}
+
+/// A result that was read.
+struct ReadResult {
+    folder: PathBuf,
+    name: String,
+    summary: Summary,
+    began: Option<SystemTime>,
+}
+
+impl Subcommand for History {
+    const NAME: &'static str = "history";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        (
+            "brunt history nightly",
+            "show every result in the folder nightly, and what changed",
+        ),
+        (
+            "brunt history nightly -o history.html --fail-on-change",
+            "in CI: write a page, and fail if a figure became worse",
+        ),
+        (
+            "brunt history v1.results v2.results v3.results --order given",
+            "put results in an order of your own",
+        ),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let mut skipped = BTreeMap::new();
+        let mut results = self.read(&mut skipped)?;
+        for problem in skipped.values() {
+            output.note(format_args!("left out: {problem}"));
+        }
+        if results.is_empty() {
+            return Err(
+                Failure::usage("none of the results can be read").advise("see the notes above")
+            );
+        }
+        if self.order == ResultOrder::Time
+            && let Some(note) = sort_by_time(&mut results)
+        {
+            output.note(note);
+        }
+        name(&mut results);
+        for result in results.iter().filter(|result| !result.summary.complete) {
+            output.note(format_args!(
+                "{} is incomplete; its finished runs are used",
+                result.folder.display()
+            ));
+        }
+        let summaries: Vec<&Summary> = results.iter().map(|result| &result.summary).collect();
+        let series = brunt_result::history::history(&summaries, self.margin.0);
+        let names: Vec<String> = results.iter().map(|result| result.name.clone()).collect();
+        print(&names, &series, output);
+        if let Some(file) = &self.output {
+            let skipped: Vec<String> = skipped.values().cloned().collect();
+            let page = html::render(&history::history(&names, &series, &skipped));
+            super::report::put(&page, file)
+                .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+            output.line(format_args!("page in {}", file.display()));
+        }
+        let newly_worse: Vec<String> = series
+            .iter()
+            .filter_map(|one| Some((one, one.newly_worse(self.newest)?)))
+            .map(|(one, change)| {
+                let since = &names[change.result];
+                format!("{} {} since {since}", one.label, one.metric)
+            })
+            .collect();
+        let skipped = skipped
+            .iter()
+            .map(|(folder, problem)| json!({ "folder": folder, "problem": problem }));
+        output.object(&json!({
+            "results": results.iter().map(ReadResult::object).collect::<Vec<_>>(),
+            "skipped": skipped.collect::<Vec<_>>(),
+            "margin": self.margin.0,
+            "series": series,
+            "newly_worse": newly_worse,
+        }));
+        match newly_worse.as_slice() {
+            [_, ..] if self.fail_on_change => Err(Failure::failed(format!(
+                "changed for the worse: {}",
+                newly_worse.join("; ")
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl History {
+    /// Every result that can be read, each once; what is wrong with the others is added to `skipped`.
+    fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<ReadResult>, Failure> {
+        let (mut results, mut seen) = (Vec::new(), BTreeSet::new());
+        for folder in self.folders.iter().map(|given| results_in(given)) {
+            for folder in folder? {
+                if !seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone())) {
+                    continue;
+                }
+                match Summary::read(&folder) {
+                    Ok(summary) => results.push(ReadResult {
+                        name: String::new(),
+                        began: runs::first_began(&folder),
+                        folder,
+                        summary,
+                    }),
+                    Err(error) => {
+                        skipped.insert(folder, error.to_string());
+                    }
+                }
+            }
+        }
+        Ok(results)
+    }
+}
+
+impl ReadResult {
+    fn object(&self) -> serde_json::Value {
+        let began = self.began.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        json!({
+            "name": self.name,
+            "folder": self.folder,
+            "began_unix_s": began.map(|began| began.as_secs_f64()),
+            "complete": self.summary.complete,
+        })
+    }
+}
+
+/// A results folder itself, or the results folders in a folder, by name.
+fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let is_result = |folder: &Path| folder.join(FILE_NAME).exists();
+    if is_result(folder) {
+        return Ok(vec![folder.to_path_buf()]);
+    }
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        Failure::usage(format!("{}: {error}", folder.display()))
+            .advise("name a results folder, or a folder that holds results folders")
+    })?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = paths.filter(|path| is_result(path)).collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(
+            Failure::usage(format!("{} holds no results", folder.display())).advise(
+                "name folders that `brunt run` has written results to, or a folder that holds such folders",
+            ),
+        );
+    }
+    Ok(found)
+}
+
+/// Oldest first. Returns a note if some are ordered by a time that copying may have changed.
+fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
+    let written = |folder: &Path| folder.join(FILE_NAME).metadata().ok()?.modified().ok();
+    let unknown = results.iter().filter(|result| result.began.is_none());
+    let unknown = unknown.count();
+    results.sort_by_cached_key(|result| result.began.or_else(|| written(&result.folder)));
+    (unknown > 0).then(|| {
+        format!(
+            "{} without a table of runs: ordered by when {FILE_NAME} was written; --order given keeps an order of your own",
+            counted(unknown, "result")
+        )
+    })
+}
+
+/// Names results after their folders; after the whole path where folders have the same name.
+fn name(results: &mut [ReadResult]) {
+    let short = |folder: &Path| {
+        let name = folder.canonicalize().ok()?.file_name()?.to_owned();
+        Some(name.to_string_lossy().into_owned())
+    };
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for result in results.iter_mut() {
+        let folder = &result.folder;
+        result.name = short(folder).unwrap_or_else(|| folder.display().to_string());
+        *counts.entry(result.name.clone()).or_default() += 1;
+    }
+    for result in results {
+        if counts[&result.name] > 1 {
+            result.name = result.folder.display().to_string();
+        }
+    }
+}
+
+fn print(names: &[String], series: &[HistorySeries], output: &Output) {
+    let count = counted(names.len(), "result");
+    match names {
+        [first, .., last] => {
+            output.line(format_args!("{count}, oldest first: {first} to {last}"));
+        }
+        _ => output.line(format_args!("{count}: {}", names.join(""))),
+    }
+    let mut label = "";
+    for one in series {
+        if one.label != label {
+            output.line(&one.label);
+            label = &one.label;
+        }
+        let newest = one.values.iter().rev().find_map(|value| *value);
+        output.line(format_args!(
+            "  {:<6} {:<12} {}",
+            one.metric,
+            newest.map_or("-".to_string(), |value| unit(one).show(value)),
+            drawn(one),
+        ));
+        for change in &one.changes {
+            output.line(format_args!("         {}", describe(one, change, names)));
+        }
+    }
+    if series.is_empty() {
+        output.note("no result has a complete run, so there are no figures");
+    } else if names.len() < RESULTS_MIN {
+        output.note(format_args!(
+            "a change can't be significant with fewer than {RESULTS_MIN} results"
+        ));
+    }
+}
+
+fn unit(series: &HistorySeries) -> Unit {
+    match series.unit {
+        "us" => Unit::Micros,
+        _ => Unit::PerSecond,
+    }
+}
+
+/// The newest results of a series in a line of bars.
+fn drawn(series: &HistorySeries) -> String {
+    let start = series.values.len().saturating_sub(DRAWN_MAX);
+    let shown = &series.values[start..];
+    let known = || shown.iter().flatten().copied();
+    let (low, high) = (
+        known().fold(f64::INFINITY, f64::min),
+        known().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let steps = BARS.len() as f64 - 1.0;
+    let mut line = String::from(if start > 0 { "…" } else { "" });
+    for (at, value) in shown.iter().enumerate() {
+        if series.changes.iter().any(|one| one.result == start + at) {
+            line.push('|');
+        }
+        line.push(match value {
+            None => ' ',
+            Some(_) if high <= low => BARS[3],
+            Some(value) => BARS[((value - low) / (high - low) * steps).round() as usize],
+        });
+    }
+    line
+}
+
+/// "x0.915 (0.902-0.928) since c0ffee: WORSE, 99.8 % sure".
+fn describe(series: &HistorySeries, found: &HistoryChange, names: &[String]) -> String {
+    let change = &found.change;
+    let share = match (change.ratio, change.low, change.high) {
+        (Some(ratio), Some(low), Some(high)) => format!("x{ratio:.3} ({low:.3}-{high:.3})"),
+        _ => {
+            let unit = unit(series);
+            format!(
+                "{} to {}",
+                unit.show(change.before),
+                unit.show(change.after)
+            )
+        }
+    };
+    let word = match found.verdict {
+        Verdict::Worse => found.verdict.word().to_uppercase(),
+        verdict => verdict.word().to_string(),
+    };
+    let sure = (found.confidence() * 1000.0).floor() / 10.0;
+    format!(
+        "{share} since {}: {word}, {sure:.1} % sure",
+        names[found.result]
+    )
+}
