@@ -72,7 +72,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     })
 }
 
-/// What a repair did, in a sentence.
+/// Describes what a repair did.
 fn told(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are whole".to_string(),
