@@ -52,8 +52,7 @@ pub fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Becomes the program named by the arguments, if this process was started for that. Returns an exit status if exec
-/// fails.
+/// Becomes the program named by the arguments, if this process was started for that. Returns an exit status on failure.
 pub fn exec_if_asked() -> Option<u8> {
     let parent = env::var(MARK).ok()?;
     let mut words = env::args_os().skip(1);

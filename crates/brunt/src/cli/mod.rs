@@ -4,8 +4,7 @@
 //! that the command line or a file is wrong. With `--json`, standard output carries one JSON object and nothing else
 //! (`{"error": …}` if the command failed). Progress, notes and errors go to standard error.
 //!
-//! The one rule: a command prints only through [`Output`], so a closed pipe ends the program quietly instead of with a
-//! panic.
+//! The one rule: a command prints only through [`Output`], so a closed pipe ends the program quietly, without a panic.
 
 mod bind;
 #[cfg(test)]
@@ -146,8 +145,7 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
     signal_hook::flag::register(SIGXCPU, interrupted.clone())?;
-    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one, the signal ends the
-    // program.
+    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one, SIGXFSZ ends us.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     // A closing terminal may cause several SIGHUPs: from the kernel, the shell, and the outer process of a lab. If
     // `nohup` has set it to be ignored, it stays ignored.

@@ -32,8 +32,7 @@ pub struct Output {
 pub type NoteListener = Box<dyn Fn(&str) + Send>;
 
 impl Output {
-    /// Prints objects if `json`, otherwise lines. Signals set `interrupted`; `hangup` is the SIGHUP handler that does
-    /// so.
+    /// Prints objects if `json`, otherwise lines. Signals set `interrupted`; `hangup` is the SIGHUP handler among them.
     pub(super) fn new(json: bool, interrupted: Arc<AtomicBool>, hangup: Option<SigId>) -> Output {
         Output {
             json,
@@ -87,8 +86,8 @@ impl Output {
         );
     }
 
-    /// A writer to standard output for an answer of any size, with or without `--json`. It counts as the one object of
-    /// `--json`.
+    /// A writer to standard output for an answer of any size, with or without `--json`. It counts as the one
+    /// object of `--json`.
     pub fn answer(&self) -> AnswerWriter {
         self.answered.store(true, Ordering::Relaxed);
         AnswerWriter(BufWriter::new(io::stdout().lock()))

@@ -1,8 +1,8 @@
-//! `brunt bridge IN OUT`: bridges this machine into the path between a client and its storage, when Brunt cannot run on
-//! either.
+//! `brunt bridge IN OUT`: bridges this machine into the path between a client and its storage. For setups where Brunt
+//! can run on neither of them.
 //!
-//! The rule: however it ends, one report shows what was forwarded, what was not and why, and the delay that bridging
-//! added.
+//! The rule: however it ends, one report shows the forwarded traffic, the rest and why it was not forwarded, and the
+//! delay that bridging added.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

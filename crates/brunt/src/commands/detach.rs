@@ -59,8 +59,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     Ok(())
 }
 
-/// Creates or truncates a file that only its owner can read: progress includes the address of the live page, with its
-/// token.
+/// Creates or truncates a file that only its owner can read: progress includes the live page's address and token.
 fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).mode(0o600).open(path)?;

@@ -27,7 +27,8 @@ fn parser() -> impl TypedValueParser<Value = IoEngine> {
 impl EngineFlag {
     /// Sets the engine for this process and its children. Call it before the first ring is created.
     ///
-    /// # Errors This engine, or the one that the environment names, doesn't work here.
+    /// # Errors
+    /// This engine, or the one that the environment names, doesn't work here.
     pub fn state(self) -> Result<(), IoEngineError> {
         match self.engine {
             Some(engine) => engine::state_engine(engine),
@@ -37,7 +38,8 @@ impl EngineFlag {
 
     /// The same, unless a workload's own key names another engine.
     ///
-    /// # Errors As for [`EngineFlag::state`]; also if a workload names another engine, or measures several.
+    /// # Errors
+    /// As for [`EngineFlag::state`]; also if a workload names another engine, or `auto`.
     pub fn state_for(self, workloads: &BTreeMap<String, Workload>) -> Result<(), Failure> {
         self.state()?;
         let Some(stated) = self.engine else {

@@ -72,7 +72,8 @@ pub(super) struct Overrides {
 impl Overrides {
     /// Returns the experiment with the changes, and its text.
     ///
-    /// # Errors The changed experiment is invalid.
+    /// # Errors
+    /// The changed experiment is invalid.
     pub fn apply(
         self,
         name: &Path,

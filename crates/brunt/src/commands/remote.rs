@@ -60,7 +60,8 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
 
 /// Moves all parts of a source. Ends early when `is_over` returns true.
 ///
-/// # Errors Permanent errors; [`RemoteError::Interrupted`] for an early end.
+/// # Errors
+/// Permanent errors; [`RemoteError::Interrupted`] for an early end.
 fn move_all(
     mover: &mut Mover,
     source: &mut FolderSource,
@@ -98,7 +99,8 @@ fn move_all(
 /// Moves all parts of a source until the user interrupts or the store was silent for longer than `silence_max`. Returns
 /// the reason if it ended early, when some parts may be left.
 ///
-/// # Errors Permanent errors.
+/// # Errors
+/// Permanent errors.
 pub fn move_while_answered(
     mover: &mut Mover,
     source: &mut FolderSource,

@@ -153,7 +153,8 @@ impl super::Subcommand for Capture {
 impl Capture {
     /// Options for the capture rings.
     ///
-    /// # Errors Some options exclude each other.
+    /// # Errors
+    /// Some options exclude each other.
     fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
             return Err(Failure::usage(format!(

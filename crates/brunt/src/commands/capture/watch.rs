@@ -131,8 +131,7 @@ impl Drop for Watch {
 
 /// The watching thread: assembles pictures and shows them.
 fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
-    // Take the screen only once the capture runs, so that earlier messages stay readable and don't lie below the first
-    // picture.
+    // Take the screen only once the capture runs: earlier messages stay readable, and not below the first picture.
     let mut view = None;
     let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
     let mut picture = Picture::default();

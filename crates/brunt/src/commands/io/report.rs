@@ -91,7 +91,8 @@ impl Figures {
 
 /// Prints the results.
 ///
-/// # Errors A request failed, or data was wrong or missing.
+/// # Errors
+/// A request failed, or data was wrong or missing.
 pub fn report(run: &Run<'_>, moved: &Moved) -> Done {
     let figures = Figures::of(moved);
     let checksum = moved.checksum.map(|sum| hex(&sum));

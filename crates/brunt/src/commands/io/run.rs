@@ -1,5 +1,4 @@
-//! A run of `brunt io`: opens the device and files, checks the range against the device, and moves it through
-//! `brunt-load`.
+//! A run of `brunt io`: opens the device and files, checks the range, and moves it through `brunt-load`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -9,7 +9,7 @@ use super::registry::{Registry, State};
 use super::standing::{Answer, Description, Request};
 use crate::cli::{Done, Output};
 
-/// A lab that takes longer to answer is being built or is stopped.
+/// A lab that takes longer to answer is being built or stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List the labs that stand

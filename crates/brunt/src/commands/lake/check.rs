@@ -1,4 +1,4 @@
-//! `brunt lake check`.
+//! `brunt lake check`: finds missing and damaged parts of a trace or lake, and repairs its catalog.
 
 use std::path::PathBuf;
 

@@ -109,8 +109,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }
 
-/// Refuses parts that a lake at the destination would hide: readers would take the lake for complete, without their
-/// rows.
+/// Refuses parts that a lake at the destination would hide: readers would see the lake as complete without them.
 fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteError> {
     let (store, address) = (mover.store(), mover.address());
     if store.list(&address.key(CATALOG_FOLDER), 1)?.is_empty() {
