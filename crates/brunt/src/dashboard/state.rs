@@ -44,7 +44,7 @@ pub struct State {
     pub late: u64,
     /// Active faults: their index, and name and place.
     pub faults: BTreeMap<u32, String>,
-    /// Busy share of this machine's CPUs, and the runner's own CPUs.
+    /// Busy share of this machine's CPUs.
     pub cpu: Option<f64>,
     /// CPUs used by this program.
     pub runner_cpus: Option<f64>,
