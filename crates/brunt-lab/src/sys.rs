@@ -429,7 +429,7 @@ pub(crate) fn mount_proc() -> io::Result<()> {
 
 /// Takes ownership of a descriptor that was passed by number.
 pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD only asks whether it is open.
+    // SAFETY: F_SETFD takes an integer, and fails if the descriptor isn't open.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
     // SAFETY: it is open, and the process that left it to us gave it to no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })

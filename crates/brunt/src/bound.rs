@@ -1,8 +1,8 @@
-//! Processes that end with the one that started them, however that ends.
+//! Child processes that the kernel kills when their parent ends, however the parent ends.
 //!
-//! A process can only ask for that itself. So this program is started in place of another one, asks, and becomes the
-//! other: the kernel keeps the request across exec (prctl(2), PR_SET_PDEATHSIG), and no code of ours runs between fork
-//! and exec.
+//! A process can only request this for itself. So Brunt starts itself instead of the target program, makes the request,
+//! and execs the target program: the kernel keeps the request across exec (prctl(2), PR_SET_PDEATHSIG), and none of our
+//! code runs between fork and exec.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,36 +12,36 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// Tells a process which one it ends with, and that its arguments are a program and that program's arguments.
+/// Holds the id of the parent to end with; the arguments are then a program and its arguments.
 const MARK: &str = "BRUNT_ENDS_WITH";
-/// Exit status if there is no such program, as of shells and of env(1).
+/// Exit status if the program doesn't exist, as in shells and env(1).
 pub const NOT_FOUND: u8 = 127;
 /// Exit status if the system refuses to start it.
 pub const NOT_STARTED: u8 = 126;
 
-/// Why a process is not bound to its parent.
+/// Why a process could not be bound to its parent.
 #[derive(Debug, thiserror::Error)]
 pub enum BoundError {
-    /// It would live on.
+    /// The parent has already ended, so this process would outlive it.
     #[error("process {0}, which started this one, has ended")]
     ParentEnded(i32),
-    /// The system refuses.
+    /// The system refused the request.
     #[error("this process cannot be ended with the one that started it: {0}")]
     Refused(#[from] io::Error),
 }
 
-/// Has the kernel end this process with its parent. SIGKILL, because a frozen process takes no other.
+/// Has the kernel end this process with its parent. Uses SIGKILL, the only signal that also ends a frozen process.
 pub fn end_with(parent: i32) -> Result<(), BoundError> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
-    // It may have ended before that was asked.
+    // The parent may have ended before the request was made.
     match getppid().map(Pid::as_raw_nonzero).map(i32::from) {
         Some(found) if found == parent => Ok(()),
         _ => Err(BoundError::ParentEnded(parent)),
     }
 }
 
-/// Starts a program that ends with this process. It leads a process group, so that whatever it starts can be ended with
-/// it. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that it did not start; standard error says why then.
+/// Starts a program that ends with this process. It leads a process group, so its own children can be ended with it.
+/// Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that it didn't start; standard error then says why.
 pub fn command(program: &OsStr) -> Command {
     // Not by its path: the file may have been replaced.
     let mut command = Command::new("/proc/self/exe");
@@ -52,8 +52,7 @@ pub fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Becomes the program that the arguments name, if this process was started for that; returns the exit status if that
-/// fails.
+/// Becomes the program named by the arguments, if this process was started for that. Returns an exit status on failure.
 pub fn exec_if_asked() -> Option<u8> {
     let parent = env::var(MARK).ok()?;
     let mut words = env::args_os().skip(1);

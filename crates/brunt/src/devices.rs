@@ -16,7 +16,7 @@ use brunt_store::nbd::CertificateFileError;
 
 use crate::cli::{Failure, Output};
 
-/// What the crates above `brunt-block` add to its table.
+/// Backends that the crates above `brunt-block` add to its table.
 pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
     LazyLock::new(|| [brunt_iscsi::BACKENDS, brunt_store::BACKENDS].concat());
 
@@ -26,20 +26,20 @@ pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
         .map_err(|error| open_failure(&error, error.to_string()))
 }
 
-/// All that this process may open, if its parent has limits.
+/// What this process may open, if its parent restricts that.
 static LIMIT: OnceLock<Arc<AllowList>> = OnceLock::new();
 
-/// Whatever this process opens for a LUN from now on has to be among these.
+/// Restricts the devices and files that this process may open for LUNs from now on.
 pub fn limit_to(allowed: AllowList) {
-    // A process has one parent, which says it once.
+    // Set only once: a process has one parent.
     let _ = LIMIT.set(Arc::new(allowed));
 }
 
-/// Opens the device of a LUN, for writing where that is possible: also one behind a network, so that a target can be the near
-/// end of a distant device.
+/// Opens the device of a LUN, for writing if possible. It may be a network device, so that a target can be the near end
+/// of a distant device.
 ///
 /// # Errors
-/// It does not open, or may not be opened here.
+/// It cannot be opened, or may not be opened here.
 pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     match LIMIT.get() {
         None => open_url_with(url, &BACKENDS, false),
@@ -49,19 +49,19 @@ pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     }
 }
 
-/// Whether a file beside a LUN may be used here.
+/// Checks that a file that belongs to a LUN may be used here.
 ///
 /// # Errors
-/// It may not.
+/// The parent's limit doesn't include it.
 pub fn check_file(path: &Path) -> Result<(), OpenError> {
     LIMIT.get().map_or(Ok(()), |limit| limit.check_path(path))
 }
 
-/// How a command is told that the data on its device may be lost.
+/// Advice on how to allow a command to overwrite the data on its device.
 pub const OVERWRITE: &str = "add --overwrite";
 
-/// Opens a device that is only looked at: for writing, so that it is seen whether that is possible, and
-/// read-only when somebody else has it or it may not be written.
+/// Opens a device that is only inspected: for writing, to see whether that is possible, and read-only if it is in use
+/// or may not be written.
 pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     match open_url_with(url, &BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
@@ -69,8 +69,8 @@ pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     }
 }
 
-/// What `error` means for the exit status and what can be done; `what` is how it is said. A wrong text or
-/// file is one thing, a target that does not answer or a full disk another.
+/// Maps an error to an exit status and advice; `what` is the message. An invalid URL or file is a usage error; an
+/// unreachable target or a full disk is not.
 pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
         OpenError::Os { path, source, .. } => match source.kind() {
@@ -105,11 +105,10 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     }
 }
 
-/// Refuses to write to a device that holds something, unless the user said that it may be lost; `allow` is how that is
-/// said.
+/// Refuses to write to a device that contains data, unless the user allowed it to be lost; `allow` says how to do that.
 ///
 /// # Errors
-/// The device holds something, or cannot be read.
+/// The device contains data, or cannot be read.
 pub fn guard(
     backend: &dyn Backend,
     overwrite: bool,
@@ -133,7 +132,7 @@ pub fn guard(
             found: Some(what), ..
         }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
-        // Allowing it would not help.
+        // Allowing the overwrite would not help.
         Err(LookError::Ring(error)) => Err(Failure::failed(error)),
         Err(LookError::Device(error)) => Err(Failure::failed(format!(
             "cannot check {name} for existing data: {error}"

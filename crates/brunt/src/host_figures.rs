@@ -1,9 +1,9 @@
-//! A host's state in a few words, for `brunt probe` and the terminal of `brunt run`: the machine as a whole, and of its
-//! interfaces and disks those with the most to do.
+//! Summarizes a host's state in a few words, for `brunt probe` and the terminal of `brunt run`: the whole machine, and
+//! its busiest interfaces and disks.
 
 use brunt_core::units::format_size;
 
-/// Names and figures of a sample, whose values are probe, instance, metric and how much.
+/// Names and figures of a sample, given as probe, instance, metric and value.
 pub fn host_figures<'a>(
     values: impl Iterator<Item = (&'a str, &'a str, &'a str, f64)> + Clone,
 ) -> Vec<String> {

@@ -11,7 +11,7 @@ use brunt_study::lab::BuiltLab;
 
 use crate::cli::{Failure, bind_for};
 
-/// Where a command is looked at from outside its lab: addresses, of each there may be none.
+/// Addresses outside a lab at which a command can be watched, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedAt {
     /// Metrics for Prometheus.
@@ -20,7 +20,7 @@ pub struct WatchedAt {
     pub live: Option<SocketAddr>,
 }
 
-/// The sockets that listen there.
+/// Sockets that listen at these addresses.
 #[derive(Debug, Default)]
 pub struct WatchSockets {
     /// See [`WatchedAt::metrics`].
@@ -30,10 +30,10 @@ pub struct WatchSockets {
 }
 
 impl WatchSockets {
-    /// Listens; nobody is answered yet.
+    /// Listens, without accepting connections yet.
     ///
     /// # Errors
-    /// An address is taken or not this machine's.
+    /// An address is in use or doesn't belong to this machine.
     pub fn listen(at: WatchedAt) -> Result<WatchSockets, Failure> {
         let metrics = bind_for("metrics", at.metrics)?;
         Ok(WatchSockets {
@@ -42,7 +42,7 @@ impl WatchSockets {
         })
     }
 
-    /// As [`WatchSockets::kept`] takes them.
+    /// The descriptors in the order that [`WatchSockets::kept`] expects.
     fn into_descriptors(self) -> Vec<OwnedFd> {
         self.metrics
             .into_iter()
@@ -51,7 +51,7 @@ impl WatchSockets {
             .collect()
     }
 
-    /// Those that another process listens on, in the order of `at`.
+    /// The sockets from another process, in the order of `at`.
     fn kept(at: WatchedAt, descriptors: Vec<OwnedFd>) -> WatchSockets {
         let mut sockets = descriptors.into_iter().map(TcpListener::from);
         let metrics = at.metrics.and_then(|_| sockets.next());
@@ -62,7 +62,7 @@ impl WatchSockets {
     }
 }
 
-/// A folder for the files of services, which goes away however this process ends.
+/// A folder for the files of services, which is removed however this process ends.
 pub fn scratch() -> Result<ServiceFolder, Failure> {
     ServiceFolder::new().map_err(|error| {
         Failure::failed(format!(
@@ -72,14 +72,14 @@ pub fn scratch() -> Result<ServiceFolder, Failure> {
     })
 }
 
-/// Namespaces of our own for this process and all that it starts. Returns in the inner process only; the
-/// outer one ends here, as the inner one did.
+/// Creates namespaces for this process and everything that it starts. Returns only in the inner process; the outer one
+/// waits for it and exits with its status.
 pub fn on_stage() -> Result<(), Failure> {
     on_stage_with(WatchedAt::default(), false).map(drop)
 }
 
-/// The same, with sockets that listen outside: the outer process takes their addresses. So it does with the folder for
-/// services, which it removes whatever ends the processes inside.
+/// The same, with sockets that listen outside: the outer process binds their addresses. It also creates the folder for
+/// services, and removes it however the inner processes end.
 fn on_stage_with(
     at: WatchedAt,
     with_services: bool,
@@ -104,7 +104,7 @@ fn on_stage_with(
             Ok((WatchSockets::kept(at, kept), scratch))
         }
         Ok((Entered::Done(status), _)) => {
-            // The folder and its guard are gone before this process is.
+            // Remove the folder and its guard before this process exits.
             drop(outer);
             std::process::exit(i32::from(status))
         }
@@ -115,8 +115,8 @@ fn on_stage_with(
     }
 }
 
-/// Builds the lab of an experiment that has one, and puts this thread on the workers' host. If the experiment has
-/// services, there is a folder for their files.
+/// Builds an experiment's lab and moves this thread to the workers' host. If the experiment has services, there is a
+/// folder for their files.
 pub fn enter(
     experiment: &Experiment,
     entry: &LabEntry,
@@ -126,7 +126,7 @@ pub fn enter(
         .map(|(lab, _, scratch)| (lab, scratch))
 }
 
-/// The same, with sockets outside the lab on which others ask what happens in it.
+/// The same, with sockets outside the lab for metrics and the live page.
 pub fn enter_watched(
     experiment: &Experiment,
     entry: &LabEntry,
@@ -136,7 +136,7 @@ pub fn enter_watched(
     let (sockets, scratch) = on_stage_with(at, !experiment.services.is_empty())?;
     let lab = BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion)
         .map_err(Failure::failed)?;
-    // A convenience: where it cannot be had, hosts still have addresses.
+    // A convenience: without it, hosts still have addresses.
     let _ = lab.lab().publish_names();
     lab.enter().map_err(|error| {
         Failure::failed(format!("cannot enter host {}: {error}", hosts.worker()))

@@ -1,7 +1,7 @@
-//! `brunt run --serve` and `--dashboard`: the live page of a run, from before its targets are opened until its results are
-//! written, for browsers and for this terminal. A run that `brunt serve` started sends there what the page shows.
+//! `brunt run --serve` and `--dashboard`: the live page of a run, from before its targets are opened until its results
+//! are written, for browsers and for this terminal. A run started by `brunt serve` sends its page's frames there.
 //!
-//! The rule: its address is said first, and what it lost last. However what it shows ends, it says why.
+//! The rule: the page's address is printed first and its losses last. However the run ends, the page says why.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -14,23 +14,23 @@ use brunt_web::live::{LiveEnding, LivePage, LivePlan};
 
 use crate::cli::{Failure, Output};
 
-/// Where the page is served unless the user says: on this machine only, at a free port.
+/// Default address of the page: on this machine only, at a free port.
 pub const DEFAULT: &str = "127.0.0.1:0";
 
-/// What `--serve` takes.
+/// Parses the value of `--serve`.
 ///
 /// # Errors
-/// It is no address; an experiment behind `--serve` is taken for one.
+/// It is not an address; an experiment after `--serve` would be parsed as one.
 pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
         or: "the experiment before '--serve'",
     })
 }
 
-/// What `brunt serve` takes.
+/// Parses the address of `brunt serve`.
 ///
 /// # Errors
-/// It is no address.
+/// It is not an address.
 pub fn parse_only_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
         or: "a port alone for this machine",
@@ -41,7 +41,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Some(address);
     }
-    // An address alone takes a free port, a port alone the loopback address.
+    // An address without a port uses a free port; a port without an address uses the loopback address.
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Some(SocketAddr::new(address, 0));
     }
@@ -50,21 +50,21 @@ fn address(text: &str) -> Option<SocketAddr> {
         .ok()
 }
 
-/// No address.
+/// The text is not an address.
 #[derive(Debug, thiserror::Error)]
 #[error("not an address: write 127.0.0.1:8080, or {or}")]
 pub struct NotAnAddress {
     or: &'static str,
 }
 
-/// The page, and what listens for it to the terminal's lines.
+/// The page, which also receives the terminal's notes.
 pub struct Served {
     page: LivePage,
     output: Output,
     on_terminal: bool,
 }
 
-/// Who looks at a page besides those who come to its listener.
+/// Viewers of a page other than those that connect to its listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
     /// `brunt serve`, which started this program.
@@ -73,11 +73,11 @@ pub struct Shown {
     pub on_terminal: bool,
 }
 
-/// Serves the page of the run whose results go to `folder` if there is a listener, and notes where; or, where `brunt serve`
-/// started this program, sends there what the page shows.
+/// Serves the page of the run whose results go to `folder` if there is a listener, and notes its address. In a program
+/// started by `brunt serve`, sends the page's frames there instead.
 ///
 /// # Errors
-/// There is no thread to be had, or nobody at the other end.
+/// A thread could not be started, or the other end is gone.
 pub fn open(
     shown: Shown,
     listener: Option<TcpListener>,
@@ -87,7 +87,7 @@ pub fn open(
 ) -> Result<Option<Served>, Failure> {
     let failed = |error: io::Error| Failure::failed(format!("cannot serve the live page: {error}"));
     if shown.for_server {
-        // `brunt serve` has put it there.
+        // `brunt serve` passed the socket as standard input.
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
         let stopped = output.clone();
         let page = LivePage::send(UnixStream::from(socket), plan(), move || {
@@ -122,17 +122,17 @@ pub fn open(
     Ok(Some(Served::of(page, shown, output)))
 }
 
-/// Says who can see a page at this address, if it is not for this machine alone.
+/// Warns if a page at this address is reachable from other machines.
 pub fn warn_of_others(address: SocketAddr, output: &Output) {
     if address.ip().is_unspecified() || !address.ip().is_loopback() {
         output.note("whoever reaches this address can watch; starting and stopping needs the token, which is not encrypted on its way");
     }
 }
 
-/// Does what a page shows, if there is one, and closes it: with the ending that the work states, or with why it failed.
+/// Runs work that is shown on a page, if there is one, and closes the page with the work's ending or its failure.
 ///
 /// # Errors
-/// Those of the work.
+/// Returns the failure of `work`.
 pub fn shown<T>(
     live: Option<Served>,
     work: impl FnOnce(Option<&Served>, &mut LiveEnding) -> Result<T, Failure>,
@@ -149,7 +149,7 @@ pub fn shown<T>(
 }
 
 impl Served {
-    /// Listens to the terminal's lines from now on.
+    /// Makes the page receive the terminal's notes from now on.
     fn of(page: LivePage, shown: Shown, output: &Output) -> Served {
         output.listen(Some(Box::new(page.listener())));
         Served {
@@ -159,17 +159,17 @@ impl Served {
         }
     }
 
-    /// The page itself.
+    /// The page.
     pub fn page(&self) -> &LivePage {
         &self.page
     }
 
-    /// The page, if the terminal shows it, too.
+    /// The page, if it is also shown on the terminal.
     pub fn on_terminal(&self) -> Option<&LivePage> {
         self.on_terminal.then_some(&self.page)
     }
 
-    /// Tells viewers how it ended, and this terminal what they lost.
+    /// Sends viewers the ending, and notes on this terminal what was lost.
     fn close(self, ending: LiveEnding) {
         self.output.listen(None);
         let losses = self.page.close(ending);

@@ -1,7 +1,7 @@
-//! Who watches a run that is no experiment, such as a replay's: metrics and the live page, as observers of the events that an
+//! Lets metrics and the live page watch a run outside an experiment, such as a replay: they observe the events that an
 //! experiment would have.
 //!
-//! The rule: nobody is told of a run that did not begin, and of each that began, its end.
+//! The rule: observers see only runs that began, and the end of each of them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ pub struct LoneRun {
 }
 
 impl LoneRun {
-    /// Of a run that is being made ready; `label` says what it does.
+    /// Begins a run that is being prepared; `label` describes it.
     pub fn begin(label: String, seed: u64, observers: Vec<Box<dyn Observer>>) -> LoneRun {
         let (wall, ready) = (SystemTime::now(), Clock::Monotonic.now());
         let info = RunInfo {
@@ -41,19 +41,19 @@ impl LoneRun {
         run
     }
 
-    /// Whether anybody watches.
+    /// Whether there are observers.
     pub fn is_watched(&self) -> bool {
         !self.observers.is_empty()
     }
 
-    /// It is over.
+    /// Reports the end of the run.
     pub fn end(mut self, run: &RunSummary, figures: &Figures) {
         let (run, figures) = (Arc::new(run.clone()), Arc::new(figures.clone()));
         self.tell(&Event::RunEnds(Arc::clone(&self.info), run, figures));
     }
 
     fn tell(&mut self, event: &Event) {
-        // Neither metrics nor a page can fail: they write nothing.
+        // Errors cannot occur: metrics and pages write nothing.
         self.observers
             .iter_mut()
             .for_each(|observer| drop(observer.event(event)));

@@ -1,14 +1,14 @@
-//! Text that only shows characters: what a server, a file or a host calls itself may hold codes that a terminal obeys.
+//! Displays text without control characters: names from a server, file or host may contain terminal escape codes.
 //!
-//! The one rule: everything but line ends and tabs that is a control character, or changes the direction or the line of what
-//! follows, becomes the sign for a character that cannot be shown.
+//! The one rule: every control character except line ends and tabs, and every character that changes the direction or
+//! line of the following text, becomes the replacement character.
 
 use std::fmt::{self, Display, Write};
 use std::path::Path;
 
 use brunt_study::plain::moves_text;
 
-/// Shows what it holds without control characters.
+/// Displays its value without control characters.
 pub struct Plain<T>(pub T);
 
 impl<T: Display> Display for Plain<T> {
@@ -34,7 +34,7 @@ impl Write for PlainWriter<'_, '_> {
     }
 }
 
-/// The name of a file that was read, for people.
+/// The display name of an input file.
 pub fn file_label(file: &Path) -> String {
     match file.file_name() {
         Some(name) if name != "-" => name.to_string_lossy().into_owned(),

@@ -1,13 +1,13 @@
-//! The sockets of what a command serves.
+//! Binds the sockets on which commands serve metrics, pages and the like.
 
 use std::net::{SocketAddr, TcpListener};
 
 use super::failure::Failure;
 
-/// Listens where `what` is to be served; nobody is answered yet. `None` where nobody asked for it.
+/// Listens at `address` to serve `what`, without accepting connections yet. `None` if there is no address.
 ///
 /// # Errors
-/// The address is taken or not this machine's.
+/// The address is in use or doesn't belong to this machine.
 pub fn bind_for(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
     let refused = |error, address| {
         Failure::failed(format!("cannot serve {what} at {address}: {error}"))

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use brunt_block::ring::engine::IoEngineError;
 use brunt_study::experiment::FileError;
 
-/// Why a command failed: what happened, what to do about it, and the exit status.
+/// Why a command failed, what to do about it, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     pub(super) status: u8,
@@ -54,13 +54,13 @@ impl Failure {
         self.advice.as_deref()
     }
 
-    /// The same, said of this flag.
+    /// The same failure, with the flag's name in front.
     pub fn prefixed(mut self, flag: &str) -> Failure {
         self.what.insert_str(0, flag);
         self
     }
 
-    /// The same, at a place in a file: `at` says where, given what happened.
+    /// The same failure, at a place in a file: `at` receives the message and returns the error with its place.
     pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
         let error = at(self.what);
         (self.what, self.excerpt) = (error.one_line(), error.excerpt());

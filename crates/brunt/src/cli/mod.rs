@@ -1,11 +1,10 @@
-//! What all commands share: the program's definition, `--json`, errors, exit status, Ctrl-C and the terminal's end.
+//! Shared by all commands: the program's definition, `--json`, errors, exit status, Ctrl-C and terminal hangup.
 //!
-//! Conventions scripts rely on: exit status 0 done, 1 the work failed or a verdict was "worse",
-//! 2 the command line or a file is wrong; with `--json` standard output carries one JSON object
-//! and nothing else (`{"error": …}` when the command failed). Progress, notes and errors go to
-//! standard error.
-//! The one rule: a command prints through [`Output`] only, so that a closed pipe ends the
-//! program quietly instead of with a panic.
+//! Scripts rely on these conventions: exit status 0 means done, 1 that the work failed or a verdict was "worse", and 2
+//! that the command line or a file is wrong. With `--json`, standard output carries one JSON object and nothing else
+//! (`{"error": …}` if the command failed). Progress, notes and errors go to standard error.
+//!
+//! The one rule: a command prints only through [`Output`], so a closed pipe ends the program quietly, without a panic.
 
 mod bind;
 #[cfg(test)]
@@ -31,17 +30,17 @@ pub use self::output::Output;
 use crate::commands::{COMMANDS, Entry};
 use crate::plain::Plain;
 
-/// The whole command line's definition: help, completions and man pages all come from here.
+/// The definition of the whole command line, from which help, completions and man pages are generated.
 pub fn definition() -> clap::Command {
     define(|command| command.defined())
 }
 
-/// The same for these arguments. Where they name a command, the others are defined only if clap looks at them: that
-/// would be a tenth of a millisecond and 70 page faults at each start.
+/// The definition for these arguments. If they name a command, the other commands are defined only if clap needs them:
+/// defining all would cost a tenth of a millisecond and 70 page faults at each start.
 fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let first = words.into_iter().skip(1).find(|word| word != "--json");
     let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);
-    // The list of all commands shows what each is for.
+    // The list of all commands shows each description.
     if !COMMANDS.iter().any(is_named) {
         return definition();
     }
@@ -56,7 +55,7 @@ fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
 
 fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
     let root = clap::Command::new("brunt")
-        // What the usage says, whatever the program's file is called.
+        // Usage texts show this name, whatever the program's file is called.
         .bin_name("brunt")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Measures how storage performs under real workloads and real faults")
@@ -83,14 +82,14 @@ pub fn main() -> ExitCode {
         );
         None
     });
-    // Clap answers --help and --version with status 0 and mistakes with status 2.
+    // Clap exits with status 0 for --help and --version, and 2 for mistakes.
     let matches = definition_for(std::env::args_os())
         .try_get_matches()
         .unwrap_or_else(|error| {
             // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
             let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
             let output = Output::new(json, interrupted.clone(), hangup);
-            // The message may quote a word that is a URL with a password.
+            // The message may quote a URL that contains a password.
             let hidden = words_with_secrets();
             let shown = hidden
                 .iter()
@@ -128,7 +127,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Words of the command line that have passwords, and how they are shown.
+/// Command-line words that contain passwords, each with the form in which it is shown.
 fn words_with_secrets() -> Vec<(String, String)> {
     let words = std::env::args_os().filter_map(|word| word.into_string().ok());
     words
@@ -137,8 +136,8 @@ fn words_with_secrets() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Has Ctrl-C, SIGTERM, the end of the terminal and of the processor time that `ulimit -t` grants set the flag. What does
-/// so for the terminal.
+/// Sets the flag on Ctrl-C, SIGTERM, hangup of the terminal, and when the CPU time limit (`ulimit -t`) is reached.
+/// Returns the id of the SIGHUP handler.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
         // In this order: the second signal finds the flag set and ends the program.
@@ -146,17 +145,17 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
     signal_hook::flag::register(SIGXCPU, interrupted.clone())?;
-    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one it ends the program.
+    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one, SIGXFSZ ends us.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    // A terminal that closes may send it more than once: by the kernel, by the shell, by the outer process of a lab.
-    // `nohup` has it ignored, which stays so.
+    // A closing terminal may cause several SIGHUPs: from the kernel, the shell, and the outer process of a lab. If
+    // `nohup` has set it to be ignored, it stays ignored.
     let hangup = !is_ignored(SIGHUP);
     hangup
         .then(|| signal_hook::flag::register(SIGHUP, interrupted.clone()))
         .transpose()
 }
 
-/// Whether whoever started this program has it ignore a signal (proc_pid_status(5), SigIgn).
+/// Whether this program was started with a signal ignored (proc_pid_status(5), SigIgn).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -177,13 +176,13 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
 mod tests {
     use super::*;
 
-    /// Clap finds no contradiction in the definition (it checks on use otherwise).
+    /// Clap finds no contradiction in the definition (it otherwise checks only on use).
     #[test]
     fn definition_is_consistent() {
         definition().debug_assert();
     }
 
-    /// What is defined for a command line answers it as the whole definition does, whatever the words before the command.
+    /// The partial definition for a command line behaves like the full one, whatever words precede the command.
     #[test]
     fn a_definition_for_a_command_line_answers_as_the_whole() {
         let answer = |definition: clap::Command, words: &[String]| match definition
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Each command is listed once, has a description, and its help ends with an example that parses.
+    /// Each command is listed once and has a description, and its help ends with an example that parses.
     #[test]
     fn every_command_has_help_and_a_working_example() {
         for (index, command) in COMMANDS.iter().enumerate() {
@@ -268,8 +267,8 @@ mod tests {
         }
     }
 
-    /// All help has one form: a sentence without its full stop in lists, a paragraph of its own below it in long help,
-    /// and examples with what each does in lower case.
+    /// All help has one form: in lists, a sentence without its full stop; in long help, a separate paragraph below it;
+    /// and examples with descriptions in lower case.
     #[test]
     fn help_has_one_form() {
         let subcommands =
@@ -305,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Devices are listed once, and commands that take their URLs say where.
+    /// Devices are listed in one place, and commands that take device URLs point there.
     #[test]
     fn devices_are_listed_once() {
         let help = |words: &[&str]| {
@@ -328,7 +327,7 @@ mod tests {
         }
     }
 
-    /// The usage has the program's name, not its file's.
+    /// The usage shows the program's name, not its file's.
     #[test]
     fn usage_names_the_program() {
         for words in [
@@ -373,7 +372,7 @@ mod tests {
         }
     }
 
-    /// The command of the program that an example shows.
+    /// The `brunt` command that an example shows.
     fn shell_words(line: &str) -> Vec<String> {
         let found = super::documented::commands_in(line, "brunt");
         found.into_iter().next().unwrap_or_default()

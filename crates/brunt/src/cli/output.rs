@@ -1,4 +1,4 @@
-//! Where commands print: lines for people or one JSON object, notes, and whether the user has interrupted.
+//! Output of commands: lines for people or one JSON object, notes, and whether the user has interrupted.
 //!
 //! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic.
 
@@ -20,20 +20,19 @@ pub struct Output {
     json: bool,
     answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
-    /// What has SIGHUP interrupt.
+    /// The handler that makes SIGHUP interrupt.
     hangup: Option<SigId>,
     /// Progress bar at the bottom of the terminal; notes are printed above it.
     above: Arc<Mutex<Option<ProgressBar>>>,
-    /// Gets each note, too.
+    /// Receives each note as well.
     listener: Arc<Mutex<Option<NoteListener>>>,
 }
 
-/// Whoever is told what is noted on the terminal.
+/// Called with each note that is printed on the terminal.
 pub type NoteListener = Box<dyn Fn(&str) + Send>;
 
 impl Output {
-    /// Prints an object with `json` and lines without; `interrupted` is set by signals, and `hangup` is what has SIGHUP
-    /// set it.
+    /// Prints objects if `json`, otherwise lines. Signals set `interrupted`; `hangup` is the SIGHUP handler among them.
     pub(super) fn new(json: bool, interrupted: Arc<AtomicBool>, hangup: Option<SigId>) -> Output {
         Output {
             json,
@@ -45,15 +44,15 @@ impl Output {
         }
     }
 
-    /// One line for people on standard output; dropped with `--json`.
+    /// Prints one line for people on standard output; does nothing with `--json`.
     pub fn line(&self, text: impl Display) {
         if !self.json {
             self.write(format_args!("{}\n", Plain(text)));
         }
     }
 
-    /// The same, wrapped between words where standard output is a terminal that is too narrow; further lines are indented a
-    /// little more than the first.
+    /// Like [`Output::line`], but wrapped at spaces if standard output is a terminal that is too narrow. Further lines
+    /// are indented slightly more than the first.
     pub fn wrapped(&self, text: &str) {
         let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
         match columns {
@@ -70,15 +69,15 @@ impl Output {
         }
     }
 
-    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed: a failure after the
-    /// results does not print a second one.
+    /// Prints the one object of `--json`. Does nothing without `--json`, or if an object was already printed: a failure
+    /// after the results doesn't print a second one.
     pub fn object(&self, value: &Value) {
         if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             self.write(format_args!("{value:#}\n"));
         }
     }
 
-    /// Bytes as they are (a read's data, a completion script), with `--json` or without.
+    /// Writes bytes unchanged (data read from a device, a completion script), with or without `--json`.
     pub fn bytes(&self, bytes: &[u8]) {
         end_if_closed(
             io::stdout()
@@ -87,14 +86,14 @@ impl Output {
         );
     }
 
-    /// Standard output for an answer of any size, with `--json` or without: what is written counts as the one object of
-    /// `--json`.
+    /// A writer to standard output for an answer of any size, with or without `--json`. It counts as the one
+    /// object of `--json`.
     pub fn answer(&self) -> AnswerWriter {
         self.answered.store(true, Ordering::Relaxed);
         AnswerWriter(BufWriter::new(io::stdout().lock()))
     }
 
-    /// One line on standard error, for what the user should know in addition to the answer.
+    /// Prints one line on standard error, for information that the user needs besides the answer.
     pub fn note(&self, text: impl Display) {
         if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
             listener(&text.to_string());
@@ -113,7 +112,7 @@ impl Output {
         *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     }
 
-    /// Has each note told to this listener from now on; `None` ends that.
+    /// Sets the listener that receives each note from now on; `None` removes it.
     pub fn listen(&self, listener: Option<NoteListener>) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
@@ -129,18 +128,18 @@ impl Output {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Does what Ctrl-C does, for somebody who asks from elsewhere.
+    /// Interrupts like Ctrl-C, for a request that comes from elsewhere.
     pub fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }
 
-    /// Has SIGHUP set a flag of its own from now on instead of interrupting: for a service that reads its file again.
+    /// From now on, SIGHUP sets a separate flag instead of interrupting: for a service that reads its file again.
     ///
     /// # Errors
-    /// The system takes no handler.
+    /// The system refused the handler.
     pub fn divert_hangup(&self) -> io::Result<Arc<AtomicBool>> {
         let hung_up = Arc::new(AtomicBool::new(false));
-        // First the new one, so that there is no moment without any.
+        // Register the new handler first, so that there is always one.
         signal_hook::flag::register(SIGHUP, hung_up.clone())?;
         if let Some(id) = self.hangup {
             signal_hook::low_level::unregister(id);
@@ -148,18 +147,18 @@ impl Output {
         Ok(hung_up)
     }
 
-    /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
+    /// The flag behind [`Output::is_interrupted`], for loops that poll it themselves.
     pub fn interrupt_flag(&self) -> &Arc<AtomicBool> {
         &self.interrupted
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        // In one piece: a line-buffered stream would cost a system call for each line.
+        // In one piece: a line-buffered stream would make a system call per line.
         self.bytes(text.to_string().as_bytes());
     }
 }
 
-/// Standard output in large pieces. A reader that is gone ends the program.
+/// Writes to standard output in large pieces. If the reader has closed the pipe, the program ends.
 pub struct AnswerWriter(BufWriter<StdoutLock<'static>>);
 
 impl AnswerWriter {

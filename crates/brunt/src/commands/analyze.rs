@@ -14,7 +14,7 @@ use brunt_report::capture::{self, Source};
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
-/// Protocols that are named in a capture without operations.
+/// Protocols listed for a capture without operations.
 const SURVEY_ROWS: usize = 12;
 
 /// Report on the NFS traffic in a capture: rates, latencies, hot files, findings
@@ -59,8 +59,7 @@ impl super::Subcommand for Analyze {
     }
 }
 
-/// Runs a file through as many pipelines as there are workers, keeps what is asked for, and prints what
-/// the analyses found.
+/// Runs a file through one pipeline per worker, writes the requested recordings, and prints the analysis results.
 pub(super) fn report(
     file: &Path,
     workers: usize,
@@ -74,7 +73,7 @@ pub(super) fn report(
     let tap = keeper.as_ref().and_then(Keeper::tap);
     let failed = keeper.as_ref().map(Keeper::watch);
     let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
-    // Who keeps nothing does not pay for it: the analyses alone need less of each packet.
+    // Without recordings the analyses alone run: they need less of each packet.
     let recorders = keeper.as_mut().map(Keeper::recorders).unwrap_or_default();
     let (analyses, recorders, mut ledger, damage, cut_bytes) = if recorders.is_empty() {
         let sinks = (0..workers).map(|_| Analysis::new()).collect();
@@ -154,7 +153,7 @@ pub(super) fn report(
     }
 }
 
-/// Says what is in a capture without operations that are understood.
+/// Reports what a capture without known operations contains.
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
     let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
     let Some(found) = found else {
@@ -173,7 +172,7 @@ fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Fa
     })
 }
 
-/// Runs a file through a parser for each sink; one parser needs no thread beside it.
+/// Runs a file through one parser per sink; a single parser needs no extra thread.
 fn run<S: Sink + Send + 'static>(
     file: &Path,
     mut sinks: Vec<S>,
@@ -201,7 +200,7 @@ fn run<S: Sink + Send + 'static>(
     })
 }
 
-/// What all parsers found together.
+/// The combined results of all parsers.
 pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
     let mut sinks = sinks.into_iter();
     let mut all = sinks.next().expect("there is one parser at least");
@@ -209,7 +208,7 @@ pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
     all
 }
 
-/// The report as a page; `trouble` is what went wrong while the capture was read.
+/// Writes the report as a page; `trouble` describes problems while reading the capture.
 pub(super) fn write_page(
     report: &Report,
     file: &Path,

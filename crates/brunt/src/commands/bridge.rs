@@ -1,7 +1,8 @@
-//! `brunt bridge IN OUT`: this machine in the wire between a client and its storage, where nothing of ours can run on
-//! either.
+//! `brunt bridge IN OUT`: bridges this machine into the path between a client and its storage. For setups where Brunt
+//! can run on neither of them.
 //!
-//! The rule: what was forwarded, what was not and why, and what passing added stands in one report, however it ends.
+//! The rule: however it ends, one report shows the forwarded traffic, the rest and why it was not forwarded, and the
+//! delay that bridging added.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,9 +19,9 @@ use serde_json::{Value, json};
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// How often to look whether it is over.
+/// Interval between checks whether the bridge should end.
 const LOOK: Duration = Duration::from_millis(50);
-/// The busiest stretch of so long is told.
+/// Window for the busiest-period figure.
 const STRETCH: Duration = Duration::from_secs(1);
 
 /// Forward between two network interfaces, and impair what passes
@@ -98,7 +99,7 @@ impl Subcommand for Bridge {
         let bridge = match started {
             Ok(bridge) => bridge,
             Err(failure) => {
-                // A capture of nothing is of no use.
+                // Remove the capture file, which would be empty.
                 self.capture
                     .iter()
                     .for_each(|path| drop(std::fs::remove_file(path)));
@@ -135,7 +136,7 @@ impl Subcommand for Bridge {
     }
 }
 
-/// Begins the file, and what sees the packets for it.
+/// Starts a capture file, and the watcher that passes packets to it.
 fn record(path: &Path, interfaces: &[String; 2], output: &Output) -> Result<BegunCapture, Failure> {
     let tell = output.clone();
     let tell = std::sync::Arc::new(move |what: &str| tell.note(what));
@@ -145,7 +146,7 @@ fn record(path: &Path, interfaces: &[String; 2], output: &Output) -> Result<Begu
     })
 }
 
-/// Ends the file, and says what is in it.
+/// Closes the capture file and notes what it contains.
 fn end_record(capture: BridgeCapture, output: &Output) -> (PcapSummary, Option<Failure>) {
     let path = capture.path().display().to_string();
     let (summary, error) = capture.finish();
@@ -165,15 +166,15 @@ fn end_record(capture: BridgeCapture, output: &Output) -> (PcapSummary, Option<F
     )
 }
 
-/// A bridge that has ended.
+/// Results of a bridge that has ended.
 struct Watched {
     end: BridgeEnd,
     lasted: Duration,
-    /// Bits a second of the busiest stretch, each way.
+    /// Bits per second in the busiest window, per direction.
     busiest: [f64; 2],
 }
 
-/// Until it is told to end, its time is over, or an interface is gone.
+/// Runs until interrupted, the time is over, or an interface is gone.
 fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Watched {
     let start = Instant::now();
     let mut busiest = Busiest {
@@ -200,18 +201,18 @@ fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Wa
     }
 }
 
-/// Looks for the busiest stretch.
+/// Finds the busiest window.
 struct Busiest {
     since: Instant,
     seen: [u64; 2],
-    /// Bits a second.
+    /// Bits per second.
     most: [f64; 2],
 }
 
 impl Busiest {
     fn look(&mut self, report: &LinkReport) {
         let now = Instant::now();
-        // What came in less than a stretch came in that stretch.
+        // The last window may be shorter: count its traffic over a full one.
         let time = now.duration_since(self.since).max(STRETCH);
         let bytes = [report.there.bytes, report.back.bytes];
         for ((most, bytes), seen) in self.most.iter_mut().zip(bytes).zip(self.seen) {
@@ -221,15 +222,15 @@ impl Busiest {
     }
 }
 
-/// What is told at the end.
+/// The final report.
 struct BridgeReport {
     names: [String; 2],
-    /// What was set, each way.
+    /// The settings of each direction.
     said: [String; 2],
     watched: Watched,
 }
 
-/// One direction of it.
+/// One direction.
 struct Way<'a> {
     name: String,
     said: &'a str,
@@ -400,7 +401,7 @@ impl Way<'_> {
     }
 }
 
-/// Bits a second, in words.
+/// Formats bits per second.
 fn rate(bits: f64) -> String {
     match bits {
         ..1e6 => format!("{:.1} kb/s", bits / 1e3),

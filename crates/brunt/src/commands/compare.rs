@@ -140,7 +140,7 @@ impl Subcommand for Compare {
     }
 }
 
-/// What would settle what is inconclusive.
+/// Advice on how to settle inconclusive comparisons.
 fn advice(lines: &[Line]) -> Vec<String> {
     let of = |verdict: Verdict| {
         lines
@@ -159,7 +159,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
         let effect = line.comparison.effect?;
         Some((line, effect.runs_wanted))
     });
-    // No number first: that of the most runs is the one that settles all.
+    // Treat an unknown number as the largest: the comparison that needs the most runs settles all.
     let most = wanted.max_by_key(|(_, runs)| runs.unwrap_or(u32::MAX));
     if let Some((line, runs)) = most {
         let (label, metric) = (&line.label, line.metric);
@@ -177,7 +177,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
     notes
 }
 
-/// The figure that the fewest runs have, if they are too few for a verdict. A run without a figure is incomplete, or made
+/// Reports the figure with the fewest runs, if too few for a verdict. A run without the figure is incomplete, or made
 /// no request of that kind.
 fn too_few_runs(lines: &[Line]) -> Option<String> {
     let least = lines
@@ -192,12 +192,12 @@ fn too_few_runs(lines: &[Line]) -> Option<String> {
     ))
 }
 
-/// Complete runs of each result that have a figure.
+/// Complete runs of each result that have the figure.
 fn runs(line: &Line) -> [usize; 2] {
     [&line.comparison.a, &line.comparison.b].map(|side| side.as_ref().map_or(0, |side| side.runs))
 }
 
-/// A line of the table, at most 80 columns wide.
+/// A row of the table, at most 80 columns wide.
 fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
     format!("  {figure:<17}{a:>9} {b:>9}  {change:<19} {sees:>5} {verdict}")
 }

@@ -1,4 +1,4 @@
-//! `brunt completions`: a shell's completion script, from the same definition as the help.
+//! `brunt completions`: generates a shell's completion script from the definition that also produces the help.
 
 use clap_complete::Shell;
 

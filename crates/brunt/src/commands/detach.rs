@@ -1,7 +1,7 @@
-//! `brunt run --detach`: the same program again, in its own session, so that nothing that happens to the terminal
-//! reaches it. Called by `run` before it opens anything.
+//! `brunt run --detach`: starts the program again in a new session, out of reach of anything that happens to the
+//! terminal. Called by `run` before it opens anything.
 //!
-//! The rule: mistakes are still answered here. This process waits until the other has begun or failed, and says which.
+//! The rule: mistakes are still reported here. This process waits until the other has begun or failed, and says which.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -19,10 +19,10 @@ use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
 
-/// How often it is looked whether the other process has begun.
+/// Interval between checks whether the other process has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the experiment that the command line names in a process that outlives the terminal; its results go to `folder`.
+/// Starts the command line's experiment in a process that outlives the terminal; its results go to `folder`.
 pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
     let folder = &claimed.path().to_path_buf();
@@ -35,7 +35,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
         std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
-        // With the folder's lock, which lasts as long as that process.
+        // Pass on the folder's lock, which lasts as long as that process.
         .stdin(claimed.hand_over().map_or_else(Stdio::null, Stdio::from))
         .stdout(stdout)
         .stderr(stderr)
@@ -59,23 +59,23 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     Ok(())
 }
 
-/// Empties or makes a file that only its owner can read: progress has the address of the live page, with its token.
+/// Creates or truncates a file that only its owner can read: progress includes the live page's address and token.
 fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).mode(0o600).open(path)?;
-    // Before anything is in it, if it is an old one.
+    // Restrict an existing file before anything is written to it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.set_len(0)?;
     Ok(file)
 }
 
-/// The other side: from here on it has no terminal.
+/// Called in the new process: detaches it from the terminal.
 pub(super) fn leave_terminal() {
     // Fails only for the leader of a process group, which a process that was just started is not.
     let _ = setsid();
 }
 
-/// The same command for the other process, which writes to `folder`.
+/// The arguments for the other process, which writes to `folder`.
 fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsString> {
     let given: Vec<OsString> = given.collect();
     let names_folder = |word: &OsString| {
@@ -97,10 +97,10 @@ fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsStri
     arguments
 }
 
-/// Until the experiment has a summary, which it has when everything was opened.
+/// Waits until the experiment has a summary, which is written once everything is open.
 fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
     loop {
-        // In this order: a short experiment may be over at the second look.
+        // In this order: a short experiment may be over at the second check.
         let ended = child.try_wait().map_err(Failure::failed)?;
         if folder.join(summary::FILE_NAME).exists() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `--engine`: which system calls a command's requests are made with.
+//! `--engine`: selects the system calls with which a command makes its requests.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ fn parser() -> impl TypedValueParser<Value = IoEngine> {
 }
 
 impl EngineFlag {
-    /// Has this process use the engine, and those that it starts. Before the first ring.
+    /// Sets the engine for this process and its children. Call it before the first ring is created.
     ///
     /// # Errors
-    /// It, or the one of the environment, doesn't work here.
+    /// This engine, or the one that the environment names, doesn't work here.
     pub fn state(self) -> Result<(), IoEngineError> {
         match self.engine {
             Some(engine) => engine::state_engine(engine),
@@ -36,10 +36,10 @@ impl EngineFlag {
         }
     }
 
-    /// The same, unless a workload's own key says something else.
+    /// The same, unless a workload's own key names another engine.
     ///
     /// # Errors
-    /// As [`EngineFlag::state`]; a workload names another engine, or leaves it to be measured.
+    /// As for [`EngineFlag::state`]; also if a workload names another engine, or `auto`.
     pub fn state_for(self, workloads: &BTreeMap<String, Workload>) -> Result<(), Failure> {
         self.state()?;
         let Some(stated) = self.engine else {

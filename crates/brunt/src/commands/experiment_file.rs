@@ -1,4 +1,4 @@
-//! Reads what `run`, `lab` and `serve` carry out: experiment files, and fio jobs as experiments.
+//! Reads the input of `run`, `lab` and `serve`: experiment files, and fio jobs as experiments.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use brunt_study::experiment::{Experiment, FileError};
 
 use crate::cli::{Failure, Output};
 
-/// A fio job as an experiment, and its text; what the import changes is noted.
+/// Imports a fio job as an experiment with its text, and notes what the import changes.
 pub(super) fn import_job(job: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
     let import = brunt_fio::import(job, false)?;
     for remark in &import.remarks {
@@ -18,12 +18,12 @@ pub(super) fn import_job(job: &Path, output: &Output) -> Result<(Experiment, Str
     Ok((import.experiment, import.text))
 }
 
-/// An experiment and its text: what is kept with the results, whole where it includes other files.
+/// Reads an experiment and its text. The text is kept with the results, with included files merged into it.
 pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
     read_as(file, file)
 }
 
-/// The same, of a text that counts as that of the file `name`.
+/// Like [`read`], with `name` as the file's name.
 pub(super) fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
     let text = brunt_core::input::read_to_string(file)
@@ -31,7 +31,7 @@ pub(super) fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), 
     whole(&name.display().to_string(), text).map_err(Failure::from)
 }
 
-/// An experiment of this text, and its text, whole where it includes other files.
+/// Parses an experiment; returns it with its text, with included files merged into it.
 pub(super) fn whole(name: &str, text: String) -> Result<(Experiment, String), Box<FileError>> {
     let experiment = Experiment::parse(name, &text)?;
     let text = if experiment.include.is_some() {

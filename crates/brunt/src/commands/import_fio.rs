@@ -1,7 +1,6 @@
 //! `brunt import-fio`: converts a fio job file to an experiment, and lists everything without an equivalent.
 //!
-//! The rule: an import that would measure something else than the job is rejected, unless the user passes
-//! --lossy.
+//! The rule: an import that would measure something other than the job is rejected, unless the user passes --lossy.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `brunt man`: manual pages, from the same definition as the help.
+//! `brunt man`: generates manual pages from the definition that also produces the help.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl super::Subcommand for Man {
     )];
 
     fn run(self, output: &Output) -> Done {
-        // Pages about `brunt help X` say nothing that X's own page does not.
+        // Pages about `brunt help X` would only repeat X's page.
         let root = definition().disable_help_subcommand(true);
         let Some(dir) = self.dir else {
             output.bytes(&render(root));

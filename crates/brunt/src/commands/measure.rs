@@ -1,7 +1,7 @@
-//! `brunt measure`: measures a device without an experiment file, by fio's names. Writes the experiment that the options
-//! describe and has `run` carry it out, so figures, safety checks and results are the same.
+//! `brunt measure`: measures a device without an experiment file, with fio's option names. Writes the experiment that
+//! the options describe and passes it to `run`, so figures, safety checks and results are the same.
 //!
-//! The rule: nothing is written to a device unless the user says `--write`.
+//! The rule: nothing is written to a device unless the user passes `--write`.
 
 use std::path::Path;
 
@@ -143,7 +143,7 @@ impl Pattern {
         matches!(self, Pattern::Trim | Pattern::Randtrim)
     }
 
-    /// Whether it only reads.
+    /// Whether the pattern only reads.
     fn is_harmless(self) -> bool {
         matches!(self, Pattern::Read | Pattern::Randread)
     }
@@ -222,13 +222,13 @@ impl Measure {
         Ok(())
     }
 
-    /// Name of the results' folder and of the experiment's file, without its ending: the first target's and the pattern's.
+    /// Base name of the results folder and the experiment file: the first target's name and the pattern's.
     fn stem(&self) -> String {
         let target = &self.names()[0];
         format!("{target}-{}", self.rw.name())
     }
 
-    /// A name for each target: the last part of its path, with a number where two are the same.
+    /// A name for each target: the last part of its path, numbered to make it unique.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for url in &self.targets {
@@ -255,7 +255,7 @@ impl Measure {
         names
     }
 
-    /// The experiment as a file.
+    /// The experiment as the text of a file.
     fn text(&self) -> String {
         let (pattern, names) = (self.rw.name(), self.names());
         let name = quoted(&format!("{pattern} on {}", names.join(", ")));
@@ -355,7 +355,7 @@ impl Measure {
     }
 }
 
-/// A text of TOML.
+/// Quotes a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
 }

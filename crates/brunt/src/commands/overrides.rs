@@ -1,6 +1,6 @@
 //! `--set`, `--reps` and `--time` of `brunt run`: an experiment with some of its keys replaced.
 //!
-//! The rule: what runs, and what is kept with the results, is the changed experiment; it is checked like a file.
+//! The rule: the changed experiment is checked like a file, and is both run and kept with the results.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -18,13 +18,13 @@ pub(super) struct Override {
     value: Value,
 }
 
-/// Why an override cannot be read.
+/// Why an override cannot be parsed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OverrideError {
     /// There is no `=`.
     #[error("write KEY=VALUE, such as workloads.w.queue_depth=32")]
     NoValue,
-    /// The key is not one of TOML.
+    /// The key is not a TOML key.
     #[error("'{0}' is not a key: write the names of tables with dots between them")]
     Key(String),
 }
@@ -36,7 +36,7 @@ impl FromStr for Override {
         let (key, value) = text.split_once('=').ok_or(OverrideError::NoValue)?;
         let key = key.trim();
         let bad = || OverrideError::Key(key.to_string());
-        // TOML's own reading of a dotted key, so that quotes work.
+        // Let TOML parse the dotted key, so that quotes work.
         let document: Table = format!("{key} = 0").parse().map_err(|_| bad())?;
         let mut path = Vec::new();
         let mut level = &document;
@@ -48,7 +48,7 @@ impl FromStr for Override {
                 _ => break,
             }
         }
-        // A word that is no value of TOML is a text: --set name=test.
+        // A word that isn't a TOML value is a string: --set name=test.
         let value = format!("value = {value}").parse::<Table>().ok();
         let value = value
             .filter(|read| read.len() == 1)
@@ -58,7 +58,7 @@ impl FromStr for Override {
     }
 }
 
-/// What the command line changes in an experiment.
+/// Changes that the command line makes to an experiment.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     /// `--set`.
@@ -70,10 +70,10 @@ pub(super) struct Overrides {
 }
 
 impl Overrides {
-    /// The experiment with the changes, and its text.
+    /// Returns the experiment with the changes, and its text.
     ///
     /// # Errors
-    /// The changed experiment has a mistake.
+    /// The changed experiment is invalid.
     pub fn apply(
         self,
         name: &Path,
@@ -105,7 +105,7 @@ impl Overrides {
     }
 }
 
-/// Sets a value, and makes the tables on the way to it. What is no table there is replaced by one.
+/// Sets a value, creating the tables on the path. Anything else on the path is replaced by a table.
 fn put(table: &mut Table, path: &[String], value: Value) {
     let (last, tables) = path.split_last().expect("a key has a name");
     let mut level = table;

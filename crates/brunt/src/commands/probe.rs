@@ -1,4 +1,4 @@
-//! `brunt probe`: what hosts are doing, now, on one time line.
+//! `brunt probe`: shows current samples of several hosts on one time line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::agent::ReachArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::host_figures::host_figures;
 
-/// Rounds about a host's clock before its first sample; then one with each interval or second, which is also how a host
-/// that is gone is noticed.
+/// Clock rounds before a host's first sample; afterwards there is one per interval or per second, which also detects a
+/// host that is gone.
 const BURST: u32 = 16;
 const ASK: Duration = Duration::from_secs(1);
-/// Samples that wait to be printed; a terminal that stands still makes hosts wait, whose agents then drop and count.
+/// Samples waiting to be printed. A blocked terminal makes hosts wait, whose agents then drop samples and count them.
 const WAITING_MAX: usize = 1000;
-/// Counters of a host that are kept; an agent has a few. Others are left out.
+/// Maximum counters kept per host; an agent has a few. Others are left out.
 const COUNTERS_MAX: usize = 100;
-/// The most samples of one JSON object.
+/// Maximum samples in one JSON object.
 const SAMPLES_MAX: u64 = 1_000_000;
 
 /// Show what hosts are doing: processors, memory, network, disks, on one time line
@@ -54,15 +54,15 @@ pub struct Probe {
     processes: Vec<String>,
 }
 
-/// What a host's thread tells.
+/// Messages from a host's thread.
 enum ProbeNews {
     /// A sample, with its times on our clock.
     Sample(Arc<Sample>),
-    /// For people.
+    /// Text for people.
     Note(String),
 }
 
-/// A host at the end.
+/// A host's final state.
 struct ProbeEnd {
     clock: Option<ClockOffset>,
     counters: BTreeMap<String, u64>,
@@ -158,7 +158,7 @@ impl super::Subcommand for Probe {
     }
 }
 
-/// What all hosts' threads share.
+/// Shared by the threads of all hosts.
 struct ProbePlan {
     options: ConnectOptions,
     probes: Probes,
@@ -167,7 +167,7 @@ struct ProbePlan {
 }
 
 fn tell(sender: &SyncSender<(usize, ProbeNews)>, index: usize, news: ProbeNews) {
-    // The other end is there as long as this thread is waited for.
+    // The receiver exists as long as this thread is waited for.
     let _ = sender.send((index, news));
 }
 
@@ -185,7 +185,7 @@ fn watch(
     host.watch(LOCAL, &plan.probes)?;
     let clock = Clock::Monotonic;
     let begin = clock.now();
-    // A sample's time may pass a little before it comes.
+    // A sample arrives a little after its time.
     let grace = plan.probes.interval.0.mul_f64(0.5);
     let end = plan
         .time
@@ -231,7 +231,7 @@ fn watch(
     })
 }
 
-/// The sample under the host's name, with its times on our clock.
+/// Renames the sample to the host's address and converts its times to our clock.
 fn on_our_clock(sample: &Sample, address: &HostAddress, offset: ClockOffset) -> Arc<Sample> {
     Arc::new(Sample {
         host: address.to_string().into(),
@@ -241,12 +241,12 @@ fn on_our_clock(sample: &Sample, address: &HostAddress, offset: ClockOffset) -> 
     })
 }
 
-/// Seconds since the command began; a sample may have begun before.
+/// Seconds since the command began; negative if the sample began earlier.
 fn seconds(at: Nanos, begin: Nanos) -> f64 {
     (at.0 as f64 - begin.0 as f64) / 1e9
 }
 
-/// A sample in a line.
+/// Prints a sample as a line.
 fn print(address: &HostAddress, sample: &Sample, begin: Nanos, output: &Output) {
     let values = sample
         .values
@@ -268,7 +268,7 @@ fn as_json(sample: &Sample, begin: Nanos) -> Value {
     json!({ "start_s": seconds(sample.start, begin), "end_s": seconds(sample.end, begin), "values": values })
 }
 
-/// The last lines and the object: how well each host's clock is known, and what is missing.
+/// Prints the last lines and the object: each host's clock accuracy, and missing data.
 fn finish(
     addresses: &[HostAddress],
     ends: Vec<Result<ProbeEnd, HostError>>,

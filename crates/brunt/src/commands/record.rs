@@ -1,5 +1,5 @@
-//! The files that `brunt capture` writes in addition to its report: the trace as tables, and the packets
-//! themselves. And `brunt analyze DIR`, which reads the tables back.
+//! The files that `brunt capture` writes in addition to its report: the trace as tables, and the packets themselves.
+//! Also implements `brunt analyze DIR`, which reads the tables back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,7 +108,7 @@ enum MergeableTable {
 }
 
 impl KeepArgs {
-    /// Begins what is asked for, for `workers` parsers.
+    /// Starts the requested recordings, for `workers` parsers.
     pub(super) fn start(
         &self,
         workers: usize,
@@ -139,7 +139,7 @@ impl KeepArgs {
         })
     }
 
-    /// Where the trace's parts are moved to, if they are. Asked before there is a trace.
+    /// The destination for the trace's parts, if they are moved. Checked before there is a trace.
     fn destination(&self, output: &Output) -> Result<Option<Destination>, Failure> {
         let Some(folder) = &self.out else {
             return Ok(None);
@@ -160,7 +160,7 @@ impl KeepArgs {
             .transpose()
     }
 
-    /// Begins the packet files, if they are asked for.
+    /// Starts the packet files, if requested.
     fn lane(&self, kind: Kind, output: &Output) -> Result<Option<PacketLane>, Failure> {
         let Some(path) = &self.pcap else {
             return Ok(None);
@@ -195,7 +195,7 @@ impl KeepArgs {
             .map_err(|error| failed_pcap(path, &error))
     }
 
-    /// Begins the trace, if one is asked for.
+    /// Starts the trace, if requested.
     fn recorders(&self, workers: usize, output: &Output) -> Result<Vec<TraceRecorder>, Failure> {
         let Some(folder) = &self.out else {
             return Ok(Vec::new());
@@ -234,15 +234,15 @@ impl From<Full> for OnFull {
     }
 }
 
-/// What is captured.
+/// The source of the capture.
 pub(super) enum Kind {
-    /// A file: whoever reads it waits for the disk.
+    /// A file: its reader waits for the disk.
     File,
-    /// Live traffic, which waits for nobody; so many parcels are under way at most.
+    /// Live traffic, which cannot wait; at most `parcels` parcels are in flight.
     Live { snap_bytes: u32, parcels: usize },
 }
 
-/// What is being kept of a capture.
+/// The recordings of a capture.
 pub(super) struct Keeper {
     recorders: Vec<TraceRecorder>,
     status: Option<TraceStatus>,
@@ -251,7 +251,7 @@ pub(super) struct Keeper {
     keep: KeepArgs,
 }
 
-/// What a capture does in its trace's folder; others keep away accordingly.
+/// What a capture does in its trace's folder; locks keep other commands away accordingly.
 enum Presence {
     None,
     Writes(#[allow(dead_code, reason = "held until the trace is finished")] FolderLock),
@@ -259,18 +259,17 @@ enum Presence {
 }
 
 impl Keeper {
-    /// What writes the trace, for each parser; none without `--out`. They come back to
-    /// [`Keeper::finish`].
+    /// The recorders of the trace, one per parser; none without `--out`. Return them to [`Keeper::finish`].
     pub(super) fn recorders(&mut self) -> Vec<TraceRecorder> {
         std::mem::take(&mut self.recorders)
     }
 
-    /// What the packets are shown to.
+    /// The tap that passes packets to the packet files.
     pub(super) fn tap(&self) -> Option<PacketTap> {
         self.lane.as_ref().map(PacketLane::tap)
     }
 
-    /// Says when something cannot be written any more, so that the capture ends.
+    /// Returns a check that is true once something can no longer be written, so that the capture ends.
     pub(super) fn watch(&self) -> impl Fn() -> bool + use<> {
         let (status, lane) = (
             self.status.clone(),
@@ -282,12 +281,12 @@ impl Keeper {
         }
     }
 
-    /// How the trace is doing, if there is one.
+    /// The state of the trace, if there is one.
     pub(super) fn status(&self) -> Option<&TraceStatus> {
         self.status.as_ref()
     }
 
-    /// What became of the parts that are moved to an object store, if they are.
+    /// Counts of the parts that are moved to an object store, if they are.
     pub(super) fn moves(&self) -> Option<MoveCounts> {
         match &self.presence {
             Presence::Moves(movement) => Some(movement.counts()),
@@ -295,7 +294,7 @@ impl Keeper {
         }
     }
 
-    /// The capture is over: writes what is left. What the report says of it, and what went wrong.
+    /// Writes the rest at the end of a capture. Returns additions to the report, and what went wrong.
     pub(super) fn finish(
         self,
         recorders: Vec<TraceRecorder>,
@@ -303,7 +302,7 @@ impl Keeper {
         output: &Output,
     ) -> (Extra, Option<Failure>) {
         let (mut extra, mut failure) = (Vec::new(), None);
-        // The packets first: the trace's last word is the ledger.
+        // The packets first: the trace ends with the ledger.
         if let (Some(lane), Some(path)) = (self.lane, &self.keep.pcap) {
             let (summary, error) = lane.finish(ledger);
             failure = error.map(|error| failed_pcap(path, &error));
@@ -337,7 +336,7 @@ impl Keeper {
     }
 }
 
-/// What a report says beside its figures.
+/// Report entries in addition to its figures.
 type Extra = Vec<(&'static str, Value)>;
 
 fn finish_trace(
@@ -377,7 +376,7 @@ fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
         .advise("choose another file with --pcap")
 }
 
-/// What a stored trace means.
+/// Analyses a stored trace.
 pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     let replayed = replay(folder).map_err(Failure::usage)?;
     for note in &replayed.notes {
@@ -390,7 +389,7 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     let damaged =
         (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
     print(&report, damaged.into_iter().collect(), output)?;
-    // A trace is read as it was written: a capture may have ended before the first operation did.
+    // Not a failure: the capture may have ended before its first operation.
     if !report::is_understood(&report) {
         output.note(format_args!(
             "{}: no NFS or iSCSI operations in this trace",

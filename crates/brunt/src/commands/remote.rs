@@ -1,5 +1,5 @@
-//! What commands share that move parts to an object store: `capture --to`, `lake push` and `lake pull`. `brunt-remote`
-//! does it; here it gets its addresses, progress on the terminal, and an end.
+//! Shared by the commands that move parts to an object store: `capture --to`, `lake push` and `lake pull`.
+//! `brunt-remote` does the work; this module adds addresses, progress on the terminal, and an end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Failure, Output};
 
-/// A capture that begins waits so long for the store, to refuse what cannot work. It does not need an answer.
+/// How long a starting capture waits for the store, to reject settings that cannot work. An answer isn't required.
 const PROBE: Duration = Duration::from_secs(5);
-/// How often somebody who waits looks around.
+/// Interval between checks while waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What an error means for the exit status.
+/// Maps an error to an exit status.
 pub fn failure(error: RemoteError) -> Failure {
     match error {
         RemoteError::Address { .. }
@@ -44,7 +44,7 @@ pub fn failure(error: RemoteError) -> Failure {
     }
 }
 
-/// A bar for so many bytes; only a terminal shows it.
+/// A progress bar for this many bytes; shown only on a terminal.
 pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
     let bar = if output.is_json() {
         ProgressBar::hidden()
@@ -58,10 +58,10 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
     bar
 }
 
-/// Moves all parts of a source. Ends early when `is_over` says so.
+/// Moves all parts of a source. Ends early when `is_over` returns true.
 ///
 /// # Errors
-/// What does not pass by itself; [`RemoteError::Interrupted`] for an early end.
+/// Permanent errors; [`RemoteError::Interrupted`] for an early end.
 fn move_all(
     mover: &mut Mover,
     source: &mut FolderSource,
@@ -96,11 +96,11 @@ fn move_all(
     result
 }
 
-/// Moves all parts of a source, until the user ends it or the store was silent for longer than `silence_max`: why some may
-/// be left then.
+/// Moves all parts of a source until the user interrupts or the store was silent for longer than `silence_max`. Returns
+/// the reason if it ended early, when some parts may be left.
 ///
 /// # Errors
-/// What does not pass by itself.
+/// Permanent errors.
 pub fn move_while_answered(
     mover: &mut Mover,
     source: &mut FolderSource,
@@ -124,7 +124,7 @@ pub fn move_while_answered(
     }
 }
 
-/// In a sentence, what became of the parts.
+/// Summarizes in a sentence what happened to the parts.
 pub fn told(counts: &MoveCounts) -> String {
     let mut told = format!(
         "{} moved, {}",
@@ -159,7 +159,7 @@ pub fn told(counts: &MoveCounts) -> String {
     told
 }
 
-/// What is wrong where parts stay behind; `None` if none did.
+/// The failure if parts were left behind; `None` if none were.
 pub fn left_behind(
     counts: &MoveCounts,
     why: Option<String>,
@@ -186,7 +186,7 @@ pub fn left_behind(
     Some(Failure::failed(what).advise(advice))
 }
 
-/// The parts of a folder in which nobody writes, with a note for each that cannot be moved.
+/// The parts of a folder that no process writes to, with a note for each that cannot be moved.
 pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
     let (parts, odd) = folder::parts(folder).map_err(failure)?;
     for path in odd {
@@ -220,7 +220,7 @@ impl PartSource for CaptureSource {
     }
 
     fn done(&mut self, _: &LocalPart) {
-        // Nothing, if it was deleted.
+        // No effect if the part was deleted.
         self.parts.pass_over_claimed();
     }
 
@@ -230,7 +230,7 @@ impl PartSource for CaptureSource {
     }
 }
 
-/// Where a capture moves its parts, before there are any.
+/// Where a capture moves its parts, before it has any.
 pub struct Destination {
     folder: PathBuf,
     mover: Mover,
@@ -239,8 +239,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// For the parts of a capture into `folder`, which is made if it is missing. A store that does not answer is no
-    /// reason not to begin; one that refuses is.
+    /// Opens the destination of a capture into `folder`, which is created if needed. A store that doesn't answer
+    /// doesn't stop the capture from starting; one that refuses does.
     pub fn open(folder: &Path, to: &str, output: &Output) -> Result<Destination, Failure> {
         let address: RemoteAddress = to.parse().map_err(failure)?;
         let deadline = Deadline::default();
@@ -260,7 +260,7 @@ impl Destination {
                     folder.display()
                 )),
             Err(error) => {
-                // The folder is as it was: another attempt may name another place.
+                // Restore the folder: another attempt may use another destination.
                 let _ = std::fs::remove_file(folder.join(folder::MARK_NAME));
                 return Err(failure(error).prefixed("--to "));
             }
@@ -274,7 +274,7 @@ impl Destination {
         })
     }
 
-    /// Begins to move what the capture closes.
+    /// Starts to move the parts that the capture closes.
     pub fn start(self, parts: TraceParts, output: &Output) -> Result<Movement, Failure> {
         let Destination {
             folder,
@@ -302,7 +302,7 @@ impl Destination {
     }
 }
 
-/// The parts of a capture on their way.
+/// The parts of a capture that are being moved.
 pub struct Movement {
     folder: PathBuf,
     address: RemoteAddress,
@@ -312,13 +312,13 @@ pub struct Movement {
 }
 
 impl Movement {
-    /// What became of the parts up to now.
+    /// Counts of the parts so far.
     pub fn counts(&self) -> MoveCounts {
         self.background.counts()
     }
 
-    /// The capture is over and all parts are closed: moves what is left, for so long at most. What became of all of
-    /// them, and what is wrong if some stay.
+    /// Moves the rest once the capture is over and all parts are closed, waiting at most `wait`. Returns the counts,
+    /// and a failure if some parts stay.
     pub fn finish(self, wait: Duration, output: &Output) -> (MoveCounts, Option<Failure>) {
         let Movement {
             folder,
@@ -332,7 +332,7 @@ impl Movement {
             Ok(source) => source,
             Err(failure) => return (mover.counts(&FolderSource::new(Vec::new())), Some(failure)),
         };
-        // Parts that were refused meanwhile are found again.
+        // Retry parts that were refused meanwhile.
         mover.begin_again();
         output.note(format_args!(
             "{address}: {}, {}, left to move (at most {}; Ctrl-C once more ends that, and they stay here)",

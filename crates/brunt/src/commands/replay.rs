@@ -1,5 +1,4 @@
-//! `brunt replay`: one replay of a block trace, short for an experiment with one workload. The replaying is
-//! `brunt-load`'s.
+//! `brunt replay`: one replay of a block trace, short for an experiment with one workload. `brunt-load` replays it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ use crate::metrics::run::RunMetrics;
 use crate::metrics::{finish, serve};
 use crate::{devices, live};
 
-/// How often figures come when they are watched.
+/// Interval of figures while a replay is watched.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, and say how true that was
@@ -108,14 +107,14 @@ pub struct Replay {
     serve: Option<SocketAddr>,
 }
 
-/// Where a device of the trace goes.
+/// Maps a device of the trace to a target.
 #[derive(Clone)]
 struct DeviceRoute {
     device: String,
     url: String,
 }
 
-/// Why a text is no [`DeviceRoute`].
+/// The text is not a [`DeviceRoute`].
 #[derive(Debug, thiserror::Error)]
 #[error("write NAME=TARGET, such as hm-0=disk.img: a device of the trace and a device URL")]
 struct NoRoute;
@@ -244,13 +243,14 @@ impl Subcommand for Replay {
     }
 }
 
-/// Why it was none, if so.
+/// Why the result doesn't count as a replay; `None` if it does.
 fn not_a_replay(fidelity: &ReplayFidelity) -> Option<String> {
     (fidelity.verdict == ReplayVerdict::NotAReplay)
         .then(|| format!("not a replay: {}", fidelity.reasons.join("; ")))
 }
 
-/// Replays on these targets, with this seed; whether what they hold may be overwritten. How it went, and how true it was.
+/// Replays on these targets with this seed; `overwrite` allows their data to be lost. Returns the figures and the
+/// fidelity of the replay.
 fn replay(
     load: &ReplayLoad,
     targets: &[ReplayTarget],
@@ -259,7 +259,7 @@ fn replay(
     live: Option<&live::Served>,
     output: &Output,
 ) -> Result<(RunSummary, Box<ReplayFidelity>), Failure> {
-    // What is wrong with the trace is found out before the device is opened for writing.
+    // Find errors in the trace before opening a device for writing.
     let changes = targets
         .iter()
         .map(|target| load.changes_target(&target.name));
@@ -297,15 +297,15 @@ fn replay(
     Ok((run, fidelity))
 }
 
-/// A device that is replayed on.
+/// A device to replay on.
 struct ReplayTarget {
-    /// Its URL without secrets.
+    /// URL without secrets.
     name: String,
     url: String,
 }
 
-/// Opens the targets, several as one: those that the trace changes for writing, the others read-only. Those that hold
-/// something that would be overwritten are refused.
+/// Opens the targets, with several combined into one: those that the trace changes for writing, the others read-only.
+/// Refuses targets whose existing data would be overwritten.
 fn open(
     targets: &[ReplayTarget],
     changes: &[bool],
@@ -332,7 +332,7 @@ fn open(
 }
 
 impl Replay {
-    /// Each device that is replayed on, once.
+    /// The devices to replay on, each once.
     fn targets(&self) -> Result<Vec<ReplayTarget>, Failure> {
         let mut targets: Vec<ReplayTarget> = Vec::new();
         let urls = self
@@ -409,7 +409,7 @@ impl Replay {
             queue_depth: self.depth,
             workers: self.workers,
             verify: self.verify.then(Default::default),
-            // Nobody asks for intervals unless somebody watches.
+            // Intervals are needed only if the replay is watched.
             interval: Span(
                 self.metrics
                     .or(self.serve)
@@ -420,7 +420,7 @@ impl Replay {
     }
 }
 
-/// A key of a workload is an option here.
+/// Converts an error about a workload key, which is an option here.
 fn wrong(error: &WorkloadError) -> Failure {
     match error.key {
         "trace" => Failure::usage(&error.what),
@@ -440,7 +440,7 @@ fn failure(error: LoadError) -> Failure {
     }
 }
 
-/// What was replayed, and with which engine.
+/// Describes the replay, with its engine.
 fn described(load: &ReplayLoad, run: &RunSummary) -> String {
     let engine = run.engine.map(|engine| format!(", engine {engine}"));
     load.describe() + &engine.unwrap_or_default()
@@ -516,7 +516,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     }
 }
 
-/// How many requests were not sent, and why.
+/// Number of unsent requests, by reason.
 fn unsent(unsent: UnsentRequests) -> String {
     let whys = [
         (unsent.dropped, "dropped for conflicts"),
@@ -535,7 +535,7 @@ fn unsent(unsent: UnsentRequests) -> String {
     }
 }
 
-/// The digest of what went out, held against what was to go out; and, where it is another, against the trace's.
+/// Compares the digest of the sent requests with the intended digest. Adds the trace's own if it differs from that.
 fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     let ReplayDigests {
         trace,
@@ -559,7 +559,7 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     )
 }
 
-/// Requests in flight that one found, on average, and the same in the trace, if that has response times.
+/// Mean requests in flight that a request found, and the same for the trace if it has response times.
 fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     let moments = &fidelity.over_time;
     let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;
@@ -574,7 +574,7 @@ fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     (all > 0.0).then(|| (sum / all, of_trace.map(|of_trace| of_trace / all)))
 }
 
-/// When requests were sent, beside when they should have been.
+/// Prints how far the send times were from the intended ones.
 fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
     if let Some(error) = &fidelity.issue_error {

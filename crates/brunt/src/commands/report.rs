@@ -84,7 +84,7 @@ pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::R
     put(&experiment::text(summary, folder), file)
 }
 
-/// Whole or not at all.
+/// Writes the whole file or leaves it unchanged.
 pub(super) fn put(text: &str, file: &Path) -> std::io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");

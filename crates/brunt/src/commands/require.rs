@@ -1,4 +1,4 @@
-//! `--require` and `--fail-undecided` of commands that run an experiment.
+//! `--require` and `--fail-undecided` of the commands that run an experiment.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct RequireFlags {
 }
 
 impl RequireFlags {
-    /// As the end of an experiment file; empty without any.
+    /// The requirements as text to append to an experiment file; empty if there are none.
     pub fn text(&self) -> String {
         if self.require.is_empty() {
             return String::new();
@@ -29,12 +29,12 @@ impl RequireFlags {
         format!("\n{text}")
     }
 
-    /// Adds them to an experiment and its text.
+    /// Adds the requirements to an experiment and its text.
     pub fn add_to(&self, experiment: &mut Experiment, text: &mut String) {
         if self.require.is_empty() {
             return;
         }
-        // Tables of a list can't follow one that is written in its line.
+        // In TOML, a list's `[[…]]` tables can't follow an inline list.
         let follows = experiment.require.is_empty();
         experiment.require.extend(self.require.iter().cloned());
         match follows {
@@ -43,7 +43,7 @@ impl RequireFlags {
         }
     }
 
-    /// What the results don't meet, a line each.
+    /// The requirements that the results don't meet, one per line.
     pub fn failed(&self, summary: &Summary) -> Vec<String> {
         let fails = |verdict| match verdict {
             RequirementVerdict::Met => false,
@@ -72,7 +72,7 @@ mod tests {
                         stop = { time = \"1s\" }\n";
     const ITS_OWN: &str = "[[require]]\nfigure = \"max\"\nbelow = \"1s\"\n";
 
-    /// The text of a file with these flags, and what the experiment and that text require.
+    /// The text of a file with these flags, and the requirements of the experiment and of that text.
     fn with(file: &str, flags: &[&str]) -> (String, Vec<String>) {
         let words = std::iter::once(&"run").chain(flags);
         let required = Program::parse_from(words).required;

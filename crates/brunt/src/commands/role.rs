@@ -1,4 +1,4 @@
-//! What commands have in common that an experiment starts as roles: they end with it.
+//! Shared by commands that an experiment starts as roles: they end with the experiment.
 
 use brunt_host::AllowList;
 
@@ -29,7 +29,7 @@ impl Role {
             let allowed = AllowList::only(words, &BACKENDS).map_err(Failure::usage)?;
             devices::limit_to(allowed);
         }
-        // Where an agent's own file is gone, it was started by a path that names nothing. What it is called is for people.
+        // An agent whose file was removed is started by a meaningless path. The process name is for people only.
         let _ = std::fs::write("/proc/self/comm", "brunt");
         bound::end_with(parent).map_err(Failure::failed)
     }

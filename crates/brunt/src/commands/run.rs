@@ -198,7 +198,7 @@ impl Subcommand for Run {
 }
 
 impl HowToRun {
-    /// The folder for the results, which no other run has.
+    /// The folder for the results, locked against other runs.
     fn claim(&self, name: &Path) -> Result<ClaimedFolder, Failure> {
         let claimed = match &self.out {
             Some(folder) if self.detached => Ok(ClaimedFolder::inherited(folder)),
@@ -208,8 +208,8 @@ impl HowToRun {
         claimed.map_err(not_claimed)
     }
 
-    /// Runs an experiment, or checks it. `name` is the path of its file, or what that would be: without `--out` the folder
-    /// of results is named after it. `for_server` if `brunt serve` started this process; `notes` are printed once.
+    /// Runs an experiment, or checks it. `name` is the path of its file, or stands for one: without `--out`, the
+    /// results folder is named after it. `for_server` if `brunt serve` started this process; `notes` are printed once.
     ///
     /// # Errors
     /// The experiment could not begin, or its results are incomplete.
@@ -252,7 +252,7 @@ impl HowToRun {
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
-        // Not before: this program starts itself again in a lab's namespaces, and the page shows notes, too.
+        // Not before: in a lab, this program starts itself again in new namespaces. The page shows notes, too.
         notes.into_iter().for_each(|note| output.note(note));
         let format = self.output_format;
         let lab = lab.as_ref();
@@ -286,7 +286,7 @@ impl HowToRun {
     }
 }
 
-/// An experiment whose lab, if it has one, was entered, and whose page is open.
+/// An experiment after entering its lab, if it has one, and opening its page.
 struct Entered<'a> {
     experiment: Experiment,
     text: String,
@@ -297,11 +297,12 @@ struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    /// Opens the targets, makes the runs, and writes the results and their report; `ending` gets what the page says at the end.
+    /// Opens the targets, runs the experiment, and writes the results and their report. `ending` receives the page's
+    /// closing information.
     ///
     /// # Errors
-    /// It could not begin, or its results are not complete for a reason that they do not have themselves.
-    // Long because it is one list of what is made ready, in the order in which each needs what came before.
+    /// It could not begin, or its results are incomplete for a reason that they don't record.
+    // Long because it is one list of preparations, each of which needs those before it.
     fn carry_out(
         self,
         metrics: Option<TcpListener>,
@@ -322,9 +323,9 @@ impl Entered<'_> {
             .link_warnings()
             .into_iter()
             .for_each(|warning| output.note(warning));
-        // Only what is written is opened for writing.
+        // Open targets for writing only if they are written.
         plan.find_written().map_err(Failure::usage)?;
-        // Through what is in the wire targets are opened.
+        // Start the bridges first: targets are opened through them.
         reach(&plan, &experiment.reached_hosts(), lab, output)?;
         let bridges = bridges(&experiment, &plan, output)?;
         let opened = open(&experiment, &plan, ground, output)?;
@@ -335,7 +336,7 @@ impl Entered<'_> {
             services,
         } = opened;
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
-        // What does not fit is refused before the folder has results.
+        // Refuse a mismatch before there are results in the folder.
         run_check::fit_opened(&plan, &targets)?;
         let faults = match experiment.fault.is_empty() {
             true => None,
@@ -393,7 +394,7 @@ impl Entered<'_> {
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
-        // Begun last and ended first: it counts what all others cause, and sums up what faults have cut runs into.
+        // Start last and end first: it counts the traffic of all others, and sums over runs that faults divide.
         let idle = experiment
             .lab
             .as_ref()
@@ -408,7 +409,7 @@ impl Entered<'_> {
         let result = study.run(output.interrupt_flag());
         drop(watching);
         metrics::finish(server, output);
-        // Of what is on disk, whatever ended the experiment.
+        // From what is on disk, however the experiment ended.
         ending.report = write_page(folder, output);
         let summary = result.map_err(unfinished)?;
         ending.trouble.clone_from(&summary.trouble);
@@ -420,8 +421,8 @@ impl Entered<'_> {
     }
 }
 
-/// Enters the lab of an experiment that has one, and listens outside it where the run is watched. If the experiment has
-/// services, there is a folder for their files.
+/// Enters the lab of an experiment that has one, with the metrics and page sockets listening outside it. If the
+/// experiment has services, returns a folder for their files.
 pub(super) fn enter(
     experiment: &Experiment,
     hosts: &Hosts,
@@ -437,10 +438,10 @@ pub(super) fn enter(
     Ok((Some(lab), sockets, scratch))
 }
 
-/// What goes along with each run.
+/// Hooks that accompany each run.
 type RunHooks = Vec<Box<dyn RunHook>>;
 
-/// What samples this machine, its lab's hosts and other hosts during runs, and what has the lab's hosts watched.
+/// Hooks that sample this machine, the lab's hosts and other hosts during runs, and guards for watching the lab.
 fn probing(
     experiment: &Experiment,
     plan: &Plan,
@@ -472,7 +473,7 @@ fn probing(
     Ok((hooks, watching))
 }
 
-/// Has other hosts in the wire forward, until what is returned is dropped.
+/// Starts bridges on the other hosts in the path, which forward until the result is dropped.
 pub(super) fn bridges(
     experiment: &Experiment,
     plan: &Plan,
@@ -487,8 +488,8 @@ pub(super) fn bridges(
     Ok(Some(bridges))
 }
 
-/// Reaches hosts that have more to do than workloads: those are reached when their target is opened.
-/// Those of the lab can be reached from now on.
+/// Connects to hosts that do more than run workloads; the others are connected when their target is opened. From now on
+/// the lab's hosts can be reached.
 pub(super) fn reach(
     plan: &Plan,
     hosts: &[String],
@@ -509,7 +510,7 @@ pub(super) fn reach(
     Ok(())
 }
 
-/// What an error that ended a study means for the exit status.
+/// Maps an error that ended a study to an exit status.
 fn unfinished(error: StudyError) -> Failure {
     match &error {
         StudyError::Load {
@@ -520,27 +521,27 @@ fn unfinished(error: StudyError) -> Failure {
     }
 }
 
-/// Where in the folder of results the logs of services are.
+/// Subfolder of the results for the logs of services.
 const SERVICE_LOGS: &str = "services";
 
-/// Where the roles of an experiment play.
+/// Where the roles of an experiment run.
 pub(super) struct Ground<'a> {
     pub hosts: &'a Hosts,
     pub lab: Option<&'a BuiltLab>,
-    /// For the files of services; there if there are any.
+    /// Folder for the files of services, if there are any.
     pub scratch: Option<ServiceFolder>,
-    /// For what services say.
+    /// Folder for the output of services.
     pub logs: PathBuf,
 }
 
 impl<'a> Ground<'a> {
-    /// Of what has no results: what services say goes with their files.
+    /// For commands without results: the output of services is kept with their files.
     pub fn without_results(
         hosts: &'a Hosts,
         lab: Option<&'a BuiltLab>,
         scratch: Option<ServiceFolder>,
     ) -> Ground<'a> {
-        // No service has a folder of this name: none begins with a dot.
+        // No service's folder has this name, because none begins with a dot.
         let logs = scratch
             .as_ref()
             .map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
@@ -556,7 +557,7 @@ impl<'a> Ground<'a> {
 /// The targets of an experiment, and the processes that serve some of them.
 pub(super) struct Opened {
     pub targets: BTreeMap<String, Arc<dyn Backend>>,
-    /// Of targets and services, in the order in which they are stopped.
+    /// Roles of targets and services, in the order in which they are stopped.
     pub roles: Vec<Arc<dyn Role>>,
     pub roles_by_target: BTreeMap<String, Arc<dyn Role>>,
     pub services: Option<Services>,
@@ -592,8 +593,8 @@ pub(super) fn start_services(
     })
 }
 
-/// Starts services and what is served, and opens all targets of this machine; refuses those that hold something that
-/// would be overwritten. Other hosts open theirs themselves, and are told where what is served listens.
+/// Starts services and served targets, and opens all targets of this machine; refuses those whose existing data would
+/// be overwritten. Other hosts open theirs themselves, and receive the addresses of served targets.
 pub(super) fn open(
     experiment: &Experiment,
     plan: &Plan,
@@ -618,7 +619,7 @@ pub(super) fn open(
     };
     for (name, target) in &experiment.targets {
         let is_elsewhere = plan.is_elsewhere(name);
-        // Others find out now where it is.
+        // The URLs of these targets are known only now; pass them to other hosts.
         let is_known_now = target.is_known_late();
         if is_elsewhere && !is_known_now {
             continue;
@@ -661,7 +662,7 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// Tells each client where its own target is, which services know.
+/// Sends each client the URL of its own target, which the services provide.
 fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
     let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
         return;
@@ -674,7 +675,7 @@ fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Opti
     }
 }
 
-/// Writes the report of what is on disk, whatever ended the experiment; where it is.
+/// Writes the report from what is on disk, however the experiment ended. Returns its path.
 fn write_page(folder: &Path, output: &Output) -> Option<String> {
     let page = folder.join(brunt_report::experiment::FILE_NAME);
     let made = Summary::read(folder)
@@ -687,7 +688,7 @@ fn write_page(folder: &Path, output: &Output) -> Option<String> {
     made.is_ok().then(|| page.display().to_string())
 }
 
-/// Prints the figures, as a table or as fio does.
+/// Prints the figures, as a table or in fio's format.
 fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output) -> Done {
     match fio {
         Some(fio) if !output.is_json() => {
@@ -706,7 +707,7 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
     Ok(())
 }
 
-/// Beside the experiment, without touching earlier results.
+/// An unused folder name next to the experiment, so that earlier results are kept.
 fn free_folder(experiment: &Path) -> PathBuf {
     folder_names(experiment)
         .find(|folder| !folder.exists())
@@ -729,7 +730,7 @@ fn not_claimed(error: ClaimError) -> Failure {
     }
 }
 
-/// A target's URL, and the process that serves it where the experiment has one: on the target's host.
+/// A target's URL, and the process on the target's host that serves it if the experiment has one.
 pub(super) fn serve(
     experiment: &Experiment,
     name: &str,

@@ -34,7 +34,7 @@ pub(super) enum Check {
     Open,
 }
 
-/// Says what a run would do, and refuses what cannot be run.
+/// Prints what a run would do, and refuses what cannot be run.
 pub(super) fn check(
     experiment: &Experiment,
     plan: &mut Plan,
@@ -50,7 +50,7 @@ pub(super) fn check(
         Check::Closed => {
             let notes = check_closed(experiment, plan, Inputs::Read)?;
             notes.into_iter().for_each(|note| output.note(note));
-            // Perhaps a trace is on the machine that the experiment is for.
+            // A trace may exist only on the machine that will run the experiment.
             if let Err(error) = plan.find_written() {
                 output.note(error);
             }
@@ -96,16 +96,16 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether what loads read before they run, such as traces, is read to find out whether it fits, which may take long.
+/// Whether to read the inputs of loads, such as traces, to check that they fit, which may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inputs {
-    /// They are.
+    /// Read them.
     Read,
-    /// A run finds out.
+    /// Leave that to the run.
     Leave,
 }
 
-/// Refuses what cannot be run, as far as that is known without opening anything; what whoever runs it should know.
+/// Refuses what cannot be run, as far as that can be determined without opening anything. Returns notes for the user.
 pub(super) fn check_closed(
     experiment: &Experiment,
     plan: &Plan,
@@ -123,7 +123,7 @@ pub(super) fn check_closed(
     Ok(notes)
 }
 
-/// What the targets' devices will be, of those of which that is known, and why it is not of others.
+/// The expected properties of the targets' devices, as far as they are known, and notes on why others are unknown.
 fn foreseen(
     experiment: &Experiment,
     plan: &Plan,
@@ -135,7 +135,7 @@ fn foreseen(
         .iter()
         .filter(|(_, target)| !target.is_of_service())
     {
-        // Devices are of the host that opens them, which for a served target is the one that serves it.
+        // Device names belong to the host that opens them: for a served target, the one that serves it.
         let elsewhere = match target.serve {
             Some(_) => served_elsewhere.iter().any(|(served, _)| served == name),
             None => plan.is_elsewhere(name),
@@ -143,9 +143,9 @@ fn foreseen(
         for url in urls(target)? {
             let found = match foresee_url_with(&url, &crate::devices::BACKENDS) {
                 Ok(found) => found,
-                // Paths are of the hosts that open it.
+                // Paths belong to the host that opens them.
                 Err(OpenError::Os { .. }) if elsewhere => continue,
-                // Perhaps it is on the machine that the experiment is for.
+                // It may exist on the machine that will run the experiment.
                 Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
                     notes.push(format!(
                         "{name}: {} does not exist on this machine",
@@ -160,7 +160,7 @@ fn foreseen(
                     ));
                 }
             };
-            // Of several LUNs the one that is measured.
+            // Of several LUNs, keep the one that is measured.
             if let Some(info) = found.filter(|_| !elsewhere)
                 && target_url(target)?.as_deref() == Some(url.as_str())
             {
@@ -183,7 +183,7 @@ fn open_elsewhere(plan: &Plan, output: &Output) -> Done {
     Ok(())
 }
 
-/// All that a target opens: its URL, or those of the LUNs that are served.
+/// Everything that a target opens: its URL, or those of the LUNs that it serves.
 fn urls(target: &Target) -> Result<Vec<String>, Failure> {
     match target.role() {
         None => Ok(vec![target.url.clone()]),
@@ -196,7 +196,7 @@ fn urls(target: &Target) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// What is measured of it; a sink has none.
+/// The URL that is measured; a sink has none.
 fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     match target.role() {
         None => Ok(Some(target.url.clone())),
@@ -205,7 +205,7 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Whether the workloads of all points fit the targets that were opened for them.
+/// Checks that the workloads of all points fit their opened targets.
 pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend>>) -> Done {
     let infos = targets
         .iter()
@@ -214,9 +214,9 @@ pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend
     fit(plan, &infos, Inputs::Read)
 }
 
-/// Whether the workloads of all points fit the devices of these targets.
+/// Checks that the workloads of all points fit the devices of these targets.
 fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done {
-    // Other hosts say themselves what does not fit there.
+    // Other hosts report mismatches on their side themselves.
     let points = plan.points.iter().enumerate();
     for (index, point) in points.filter(|(_, point)| point.hosts().is_empty()) {
         let wrong = |error: &dyn Display| Failure::usage(format!("{}: {error}", point.label));
@@ -239,8 +239,8 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done
     Ok(())
 }
 
-/// Refuses two targets with the same storage that are used at once if one of them is written: what one writes the other would
-/// read, or take for damaged. One after the other they may be used, as an array and its member.
+/// Refuses two targets on the same storage if they are used at once and one of them is written: the other would read
+/// its writes, or report corruption. They may be used one after the other, for example an array and its member.
 pub(super) fn shared_storage(
     targets: &BTreeMap<String, Arc<dyn Backend>>,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! `brunt schema`: the JSON Schema of experiment files, from the types that read them.
+//! `brunt schema`: the JSON Schema of experiment files, generated from the types that parse them.
 
 use brunt_study::experiment::Experiment;
 

@@ -1,5 +1,5 @@
-//! `brunt serve`: a page in a browser to compose experiments, run them, watch them and compare results. `brunt_web::api`
-//! answers; this file has what it needs of the command line: how an experiment is checked, and how it is run.
+//! `brunt serve`: a web page to compose, run and watch experiments and compare results. `brunt_web::api` answers
+//! requests; this module connects it to the command line: how experiments are checked and run.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,9 +17,9 @@ use super::{Subcommand, experiment_file};
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::live;
 
-/// What an experiment's text is called: its paths are relative to the folder that the server was started in.
+/// Name of an experiment's text; its paths are relative to the folder that the server was started in.
 const FILE: &str = "experiment.toml";
-/// How often it is looked whether the server should end.
+/// Interval between checks whether the server should end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Serve a page to compose, run, watch and compare experiments
@@ -80,7 +80,7 @@ impl Subcommand for Serve {
     }
 }
 
-/// This program, for the page.
+/// Checks and runs experiments with this program.
 struct Program;
 
 impl Workshop for Program {
@@ -137,7 +137,7 @@ fn refused(error: TextMistake) -> CheckedText {
     }
 }
 
-/// A mistake with its place in the text, or said of the file that the text includes.
+/// Converts a mistake: with its place in the text, or with the name of the included file.
 fn in_text(error: &FileError) -> TextMistake {
     let advice = error.help_text().map(str::to_string);
     if error.file() != FILE {
@@ -162,7 +162,7 @@ fn in_text(error: &FileError) -> TextMistake {
 mod tests {
     use super::*;
 
-    /// A mistake stands where it was made, as an editor in a browser counts.
+    /// Mistakes have the positions that an editor in a browser counts.
     #[test]
     fn mistakes_have_their_places() {
         let check = |text: &str, place: Option<[usize; 4]>, message: &str| {
@@ -185,7 +185,7 @@ mod tests {
             Some([2, 15, 2, 18]),
             "",
         );
-        // Two units for one character.
+        // One character of two UTF-16 code units.
         check("name = \"😀\" nothing", Some([1, 13, 1, 13]), "");
         let rest = "[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nblocks = [{ size = \"2MiB\" }]\nstop = { time = \"1s\" }\n";
         check(&format!("{head}{rest}"), None, "a w");

@@ -14,7 +14,7 @@ use super::sockets::Sockets;
 use super::target::address;
 use crate::cli::{Done, Failure, Output};
 
-/// How often the command looks whether it was told to stop.
+/// Interval between checks whether the command should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serve the tcp device: discard writes and answer reads with zeros
@@ -83,7 +83,7 @@ impl super::Subcommand for Sink {
         })?;
         output.line(sink.address());
         if output.is_json() {
-            // Standard output is for the one object at the end: the address goes beside it.
+            // Standard output carries only the one object at the end, so the address goes to standard error.
             output.note(format!("listening on {}", sink.address()));
         }
         while !output.is_interrupted() {

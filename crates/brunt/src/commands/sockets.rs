@@ -1,4 +1,4 @@
-//! What commands have in common that serve connections: how their sockets are set up.
+//! Socket settings shared by the commands that serve connections.
 
 use brunt_block::Congestion;
 use brunt_block::socket::SocketOptions;
@@ -21,7 +21,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// For sockets, with TCP_NODELAY set.
+    /// Options for sockets, with TCP_NODELAY set.
     pub fn options(&self) -> SocketOptions {
         SocketOptions {
             send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),

@@ -1,4 +1,5 @@
-//! What a command is, and a line of the table of commands. Apart from the table, so that commands don't reach it.
+//! The trait of commands and the type of entries in the table of commands. Separate from the table, so that commands
+//! don't depend on it.
 
 use clap::{ArgMatches, Args};
 
@@ -6,11 +7,11 @@ use crate::cli::{Done, Output};
 
 /// A command: its parsed arguments, which know how to run.
 pub trait Subcommand: Args {
-    /// What the user types.
+    /// The name that the user types.
     const NAME: &'static str;
-    /// Command lines and what each is for; the help ends with them. A test parses every one.
+    /// Example command lines and their descriptions, printed at the end of the help. A test parses each one.
     const EXAMPLES: &'static [(&'static str, &'static str)];
-    /// What `--help` ends with, behind the examples.
+    /// Additional text for `--help`, after the examples.
     fn more_help() -> Option<String> {
         None
     }
@@ -18,12 +19,12 @@ pub trait Subcommand: Args {
     fn run(self, output: &Output) -> Done;
 }
 
-/// One line of the table, made by [`entry`].
+/// An entry of the table, made by [`entry`].
 pub struct Entry {
     pub name: &'static str,
     #[allow(dead_code)] // read by the test that tries them
     pub examples: &'static [(&'static str, &'static str)],
-    /// Gives a command of this name its description, options and examples.
+    /// Adds this command's description, options and examples to a definition.
     pub define: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Output) -> Done,
 }
@@ -34,7 +35,7 @@ impl Entry {
         (self.define)(clap::Command::new(self.name))
     }
 
-    /// Its name, and the rest when clap needs it.
+    /// The name only; the rest is defined when clap needs it.
     pub fn deferred(&self) -> clap::Command {
         clap::Command::new(self.name).defer(self.define)
     }

@@ -97,7 +97,7 @@ impl Subcommand for Verify {
     }
 }
 
-/// The newest folder in this one that holds journals: the last run wrote over what those before it wrote.
+/// The newest subfolder that contains journals: the last run overwrote what earlier runs wrote.
 fn a_run_in(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let runs = entries

@@ -1,7 +1,6 @@
-//! The terminal display of a running experiment. A pure function: the same state, time and appearance give
-//! the same lines.
+//! The terminal display of a running experiment. A pure function of the state, the time and the appearance.
 //!
-//! The rule: every line is narrower than the terminal, so that none wraps, down to 20 columns.
+//! The rule: every line is narrower than the terminal, down to 20 columns, so that none wraps.
 
 use std::time::Duration;
 
@@ -10,34 +9,34 @@ use brunt_core::units::format_grouped;
 
 use super::state::{KindRate, State};
 
-/// Narrower than this the lines stay as they are at this width.
+/// Lines are never narrower than this.
 const COLUMNS_MIN: usize = 20;
-/// Wider than this the lines do not become: eyes wander.
+/// Lines are never wider than this: longer ones are hard to follow.
 const COLUMNS_MAX: usize = 120;
-/// Columns of a row's name and its figure.
+/// Width of a row's name and of its figure.
 const NAME: usize = 11;
 const FIGURE: usize = 12;
-/// Columns of the name of a kind of operation, by which its rate stands below that of all.
+/// Width of an operation kind's name, so that its rate is aligned with the total above it.
 const KIND: usize = NAME - 2;
-/// Kinds of operations that are shown; a load on files may have twenty.
+/// Maximum number of operation kinds shown; a file load may have twenty.
 const KINDS_MAX: usize = 8;
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Its columns.
+    /// Its width.
     pub columns: u16,
-    /// It may have colours (<https://no-color.org>).
+    /// Whether it may use colours (<https://no-color.org>).
     pub colours: bool,
-    /// It has more than ASCII.
+    /// Whether it can show more than ASCII.
     pub unicode: bool,
 }
 
 impl Look {
-    /// Of the terminal that this program was started on.
+    /// Those of the terminal that this program was started on.
     pub fn of_terminal(columns: u16) -> Look {
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        // The first that is set counts (locale(7)).
+        // The first one that is set counts (locale(7)).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .filter_map(|name| std::env::var(name).ok());
@@ -62,7 +61,7 @@ pub(super) enum Paint {
     Red,
 }
 
-/// A line under construction: what is beyond the width is cut.
+/// A line under construction, cut at the width.
 pub(super) struct Line<'a> {
     look: &'a Look,
     pub(super) text: String,
@@ -70,7 +69,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Of nothing yet, for this terminal.
+    /// An empty line for this terminal.
     pub(super) fn new(look: &'a Look) -> Line<'a> {
         let room = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
         Line {
@@ -105,7 +104,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The experiment as it stands at `now`.
+/// Draws the experiment as of `now`.
 pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     let line = || Line::new(look);
     let mut lines = head(state, now, look);
@@ -121,7 +120,7 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     lines.into_iter().map(|line| line.text).collect()
 }
 
-/// What it is, and how far.
+/// The experiment's name and progress.
 pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     let mut head = Line::new(look);
@@ -152,7 +151,7 @@ pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a
     lines
 }
 
-/// What went wrong, and what it costs.
+/// Failures and their consequences.
 pub(super) fn troubles<'a>(state: &State, look: &'a Look) -> Line<'a> {
     let mut troubles = Line::new(look);
     let losses = state.losses();
@@ -181,7 +180,7 @@ pub(super) fn help(look: &Look) -> Line<'_> {
     help
 }
 
-/// What the last second brought, each figure with its time line.
+/// Figures of the last second, each with its sparkline.
 fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     match state.shown {
@@ -232,7 +231,7 @@ fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
     lines
 }
 
-/// A figure with its name and its time line, as much of it as fits.
+/// A figure with its name and as much of its sparkline as fits.
 pub(super) fn row<'a>(
     mut line: Line<'a>,
     name: &str,
@@ -256,7 +255,7 @@ pub(super) fn row<'a>(
     line
 }
 
-/// A line for each kind of operation, where there are several.
+/// A line for each kind of operation, if there are several.
 fn kinds(kinds: &[KindRate]) -> impl Iterator<Item = String> {
     let hidden = kinds.len().saturating_sub(KINDS_MAX);
     let shown = kinds.iter().take(KINDS_MAX).map(|kind| {
@@ -267,7 +266,7 @@ fn kinds(kinds: &[KindRate]) -> impl Iterator<Item = String> {
     shown.chain((hidden > 0).then(|| format!("  and {hidden} more kinds")))
 }
 
-/// A progress bar of so many columns.
+/// A progress bar `columns` wide.
 fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
     if columns < 4 {
         return;
@@ -285,7 +284,7 @@ fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
     line.put("]");
 }
 
-/// One letter for each value, from zero to the largest.
+/// One character per value, scaled from zero to the largest.
 fn sparkline(values: &[f64], unicode: bool) -> String {
     let steps: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -304,7 +303,7 @@ fn sparkline(values: &[f64], unicode: bool) -> String {
     values.iter().map(|value| step(*value)).collect()
 }
 
-/// Three figures and a unit.
+/// Formats three digits and a unit.
 pub(super) fn micros(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.2} us"),
@@ -357,7 +356,7 @@ mod tests {
         }
     }
 
-    /// A run in its fourth second, the third of which was slow and had errors.
+    /// A run in its fourth second, whose third was slow and had errors.
     fn under_way() -> State {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
@@ -398,7 +397,7 @@ mod tests {
         state
     }
 
-    /// What is shown is what happened, to the letter.
+    /// The display shows exactly what happened.
     #[test]
     fn eighty_columns() {
         let lines = draw(&under_way(), at(4000), &plain(80));
@@ -426,7 +425,7 @@ mod tests {
         }
     }
 
-    /// A fault is shown for as long as it is there.
+    /// A fault is shown for as long as it is active.
     #[test]
     fn faults_come_and_go() {
         let mut state = under_way();
@@ -445,8 +444,8 @@ mod tests {
         assert!(!shown(&state));
     }
 
-    /// No line reaches the right edge, whatever the width, the labels and the moment, in
-    /// colour and without; and colour adds nothing but colour.
+    /// No line reaches the right edge, whatever the width, labels and time, with and without colour; and colour adds
+    /// nothing but colour.
     #[test]
     fn every_width() {
         let mut early = state();
@@ -494,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Figures that people read at a glance.
+    /// Figures can be read at a glance.
     #[test]
     fn figures_are_short() {
         let check = |shown: String, expected: &str| assert_eq!(shown, expected);

@@ -1,10 +1,9 @@
-//! The progress display of `brunt run`: on a terminal a few lines that are redrawn in place, otherwise one
-//! plain line per run, and one every ten seconds of a long run.
+//! The progress display of `brunt run`: on a terminal a few lines that are redrawn in place, otherwise one plain line
+//! per run, and one every ten seconds of a long run.
 //!
-//! The rule: neither workers nor the terminal are disturbed. Events only update a few numbers; drawing
-//! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so there
-//! is nothing to restore on exit, however this program ends or is stopped: neither with `--dashboard`, which has as many
-//! lines as the terminal (`screen`).
+//! The rule: neither workers nor the terminal are disturbed. Events only update a few numbers; drawing happens on a
+//! separate thread, at most ten times a second. The terminal's modes are not changed, so there is nothing to restore
+//! however this program ends or is stopped. That also holds for `--dashboard`, which fills the terminal (`screen`).
 
 mod draw;
 mod screen;
@@ -27,20 +26,20 @@ use draw::{Look, draw};
 use screen::Screen;
 use state::State;
 
-/// Between two drawings.
+/// Interval between redraws.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
-/// Between two plain lines of one run.
+/// Interval between plain lines of one run.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// Width of a terminal that does not say.
+/// Assumed width of a terminal that doesn't report it.
 const COLUMNS: u16 = 80;
 
-/// Whether standard error is a terminal that can be drawn on: who cannot move the cursor gets lines.
+/// Whether standard error is a terminal that can be redrawn; others get plain lines.
 pub fn can_draw() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     io::stderr().is_terminal() && !is_dumb
 }
 
-/// The view of an experiment that is about to run: an observer for it. It shows a live page that is for the terminal, too.
+/// Creates the observer that displays an experiment. It also shows the live page if the page is for the terminal.
 pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Box<dyn Observer> {
     let state = State::new(name, plan, Clock::Monotonic.now());
     if can_draw() {
@@ -58,11 +57,11 @@ pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Bo
     }
 }
 
-/// A line for each run as it ends, and while it is long.
+/// Prints a line for each run as it ends, and at intervals during a long one.
 struct Lines {
     state: State,
     output: Output,
-    /// When there was a line last.
+    /// When the last line was printed.
     said: Nanos,
 }
 
@@ -85,7 +84,7 @@ impl Observer for Lines {
     }
 }
 
-/// Drawn in place.
+/// The display that is redrawn in place.
 struct Dashboard {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -94,7 +93,7 @@ struct Dashboard {
 
 struct Shared {
     state: Mutex<State>,
-    /// What fills the terminal.
+    /// The full-screen display, if requested.
     screen: Option<Mutex<Screen>>,
     over: Mutex<bool>,
     ended: Condvar,
@@ -125,7 +124,7 @@ impl Dashboard {
         output.set_above(Some(shared.bar.clone()));
         let thread = std::thread::Builder::new().name("dashboard".into());
         let drawn = Arc::clone(&shared);
-        // Without a thread there is no view, and the experiment goes on.
+        // If the thread cannot start, there is no display and the experiment continues.
         let thread = thread.spawn(move || drawn.keep_drawing()).ok();
         Dashboard {
             shared,
@@ -134,7 +133,7 @@ impl Dashboard {
         }
     }
 
-    /// Takes the view away; what is printed next stands where it was.
+    /// Removes the display; later output starts in its place.
     fn end(&mut self) {
         *lock(&self.shared.over) = true;
         self.shared.ended.notify_all();
@@ -189,7 +188,7 @@ impl Shared {
     }
 }
 
-/// Rows and columns; asked anew each time, since windows are resized.
+/// Rows and columns, queried each time because windows are resized.
 fn window() -> (u16, u16) {
     match rustix::termios::tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => (size.ws_row.max(2), size.ws_col),
@@ -198,6 +197,6 @@ fn window() -> (u16, u16) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A view that panicked has said so; the experiment's events still have to go somewhere.
+    // If the drawing thread panicked, it has reported that; keep processing events.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! What the live page shows, on a terminal, as high as that is: made of the page's own frames, so that the figures are the
-//! same. A pure function of the frames, the progress and the terminal's size.
+//! Shows the live page on a terminal, using its full height. It is built from the page's own frames, so the figures are
+//! the same. A pure function of the frames, the progress and the terminal's size.
 //!
-//! The rule: what does not fit is left out from the least important on, and no line is as wide as the terminal.
+//! The rule: lines that don't fit are left out, the least important first, and no line is as wide as the terminal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,34 +15,34 @@ use super::draw::{Line, Look, Paint, head, help, micros, row, troubles};
 use super::state::State;
 use crate::host_figures::host_figures;
 
-/// Stretches of the run: more than a terminal has columns.
+/// Maximum intervals kept: more than a terminal has columns.
 const STRETCHES_MAX: usize = 256;
-/// Runs that are over, lines of the log, hosts and faults that are remembered.
+/// Maximum number of finished runs, log lines, hosts and faults kept.
 const LISTED_MAX: usize = 64;
-/// Rows of the heat map at the most, and at the least; with less room there is none.
+/// Maximum and minimum rows of the heat map; with less room it isn't shown.
 const HEAT_ROWS: [usize; 2] = [12, 3];
-/// Columns before the heat map, in which its rows and those below it have their names.
+/// Columns for the row names, left of the heat map.
 const LABEL: usize = 10;
-/// Kinds of operations that are shown.
+/// Maximum number of operation kinds shown.
 const KINDS_MAX: usize = 4;
-/// The latest faults, and the rows that hosts, runs and the log have if there is room.
+/// Maximum rows for the latest faults, hosts, runs and the log, if there is room.
 const FAULTS_SHOWN: usize = 2;
 const HOSTS_SHOWN: usize = 8;
 const RUNS_SHOWN: usize = 4;
 const NOTES_SHOWN: usize = 4;
 
-/// What the frames said.
+/// State collected from the frames.
 #[derive(Default)]
 pub struct Screen {
     plan: LivePlan,
     run: Option<LiveRun>,
     stretches: VecDeque<LiveStretch>,
-    /// The latest of each host; figures of processes come by themselves.
+    /// The latest sample of each host; those of processes arrive separately.
     samples: BTreeMap<(String, LiveSubject), LiveSample>,
     faults: BTreeMap<u32, LiveFault>,
     ended: VecDeque<LiveRunEnd>,
     notes: VecDeque<String>,
-    /// Events that did not get this far.
+    /// Events that were lost before they got here.
     missed: u64,
 }
 
@@ -54,7 +54,7 @@ fn keep<T>(list: &mut VecDeque<T>, item: T, items_max: usize) {
 }
 
 impl Screen {
-    /// Takes a frame in.
+    /// Updates the state with a frame.
     pub fn take(&mut self, frame: &LiveFrame) {
         match frame {
             LiveFrame::Plan(plan) => self.plan = plan.clone(),
@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    /// All of it in at most so many lines.
+    /// Draws everything in at most `rows` lines.
     pub fn draw(&self, state: &State, now: Nanos, look: &Look, rows: usize) -> Vec<String> {
         let mut lines = head(state, now, look);
         lines.extend(self.figures(look));
@@ -94,7 +94,7 @@ impl Screen {
             trouble.put(&format!("   {} events not shown", self.missed));
         }
         lines.push(trouble);
-        // The help is the last line; the others get what is left, in the order of their importance.
+        // The help is the last line; the other parts share the remaining rows in order of importance.
         let mut left = rows.saturating_sub(lines.len() + 1);
         let mut parts = Vec::new();
         let below = [
@@ -103,7 +103,7 @@ impl Screen {
             (self.runs(look), RUNS_SHOWN),
             (self.log(look), NOTES_SHOWN),
         ];
-        // The heat map gets its least before all others, and what nobody needs afterwards.
+        // The heat map gets its minimum before the others, and any rows left over after them.
         let [most, least] = HEAT_ROWS;
         let has_heat = left >= least + 2
             && self
@@ -114,7 +114,7 @@ impl Screen {
         left -= if has_heat { least + 2 } else { 0 };
         for (mut part, shown) in below {
             let keep = shown.min(left).min(part.len());
-            // The newest are the last.
+            // The newest lines are the last.
             parts.push(part.split_off(part.len() - keep));
             left -= keep;
         }
@@ -193,7 +193,7 @@ impl Screen {
         lines
     }
 
-    /// The heat map in so many rows, the slowest at the top; below it where faults were, and the time.
+    /// The heat map in at most `rows` rows, the slowest at the top; below it the faults and the time.
     fn heat<'a>(&self, look: &'a Look, rows: usize) -> Vec<Line<'a>> {
         let columns = Line::new(look).room.saturating_sub(LABEL);
         let shown: Vec<&LiveStretch> = self
@@ -209,7 +209,7 @@ impl Screen {
         let (Some(low), Some(high)) = (used().min(), used().max()) else {
             return Vec::new();
         };
-        // So many of the page's rows are one of these.
+        // Each row combines this many of the page's rows.
         let each = (high - low + 1).div_ceil(rows).max(1);
         let mut cells = vec![vec![0u64; shown.len()]; (high - low + 1).div_ceil(each)];
         for (column, stretch) in shown.iter().enumerate() {
@@ -282,7 +282,7 @@ impl Screen {
     }
 
     fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
-        // Figures of processes and devices are on the page; here the program's own stand with the errors.
+        // The page shows figures of processes and devices; here, the program's own are next to the errors.
         let machines = self
             .samples
             .iter()
@@ -307,7 +307,7 @@ impl Screen {
             .collect()
     }
 
-    /// Runs that are over, and the next.
+    /// Finished runs, and the next one.
     fn runs<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
         let over = self.ended.iter().map(|run| {
             let p99 = run
@@ -348,7 +348,7 @@ impl Screen {
     }
 }
 
-/// A line with its name.
+/// A line with a label.
 fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
     let mut line = Line::new(look);
     let short: String = name.chars().take(LABEL - 1).collect();
@@ -357,7 +357,7 @@ fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
     line
 }
 
-/// How much of the most: a tenth of it is to be seen, hence the logarithm.
+/// The shade of a count relative to the largest; logarithmic, so that a tenth of it is still visible.
 fn shade(count: u64, top: u64, look: &Look) -> char {
     let steps = if look.unicode {
         [' ', '░', '▒', '▓', '█']
@@ -411,7 +411,7 @@ mod tests {
         })
     }
 
-    /// A run in its tenth second, with a fault from the third to the fifth that made some requests slow.
+    /// A run in its tenth second, with a fault from the third to the fifth that slowed some requests.
     fn screen() -> Screen {
         let mut screen = Screen::default();
         let points = vec![LivePoint {
@@ -492,7 +492,7 @@ mod tests {
         ] {
             has(text);
         }
-        // Eight rows of the page, of 16 us to 2 ms, in as many: the slow ones are at the top, where the fault was.
+        // Eight rows of the page, from 16 us to 2 ms, in eight rows: the slow requests are at the top, above the fault.
         let slowest = lines
             .iter()
             .position(|line| line.starts_with("  2.05 ms    ▒▒"));
@@ -504,7 +504,7 @@ mod tests {
         has("   32 us ▒▒▒  ▒▒▒▒▒");
         has("   16 us ██████████");
         has("    time 0.0 s 10.0 s");
-        // In less room, neighbours are one row, and nothing is lost.
+        // In less room, neighbouring rows are merged and nothing is lost.
         let low = screen().draw(&state(), Nanos(0), &look(60, false, true), 20);
         let slow = low
             .iter()
@@ -526,7 +526,7 @@ mod tests {
         );
     }
 
-    /// Whatever the size: never more lines than the terminal has, never a line as wide; colour adds nothing but colour.
+    /// At any size: never more lines than rows, never a line as wide as the terminal, and colour adds only colour.
     #[test]
     fn every_size() {
         for (screen, state) in [(screen(), state()), (Screen::default(), state())] {
@@ -556,7 +556,7 @@ mod tests {
         }
     }
 
-    /// A run of days, of many hosts, does not grow.
+    /// A run of days, with many hosts, uses bounded memory.
     #[test]
     fn what_is_kept_is_bounded() {
         let mut screen = screen();

@@ -1,5 +1,5 @@
-//! The state of a running experiment for the displays of `brunt run`. Events in, numbers out; it does not use
-//! the terminal, and time is an argument.
+//! The state of a running experiment for the displays of `brunt run`. Events in, numbers out; it does not use the
+//! terminal, and time is an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,86 +11,86 @@ use brunt_result::{Counts, Interval, OpKind, RequestStatus};
 use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, JobEvent, RunInfo, Sample};
 
-/// Stretches that are remembered for the time lines: more than a terminal has columns.
+/// Intervals kept for the sparklines: more than a terminal has columns.
 const HISTORY_MAX: usize = 256;
-/// A stretch is at least so long: finding a percentile costs a tenth of a millisecond.
+/// Minimum length of an interval: computing a percentile costs a tenth of a millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(100);
-/// Figures that are read as numbers are of about so long: shorter ones flicker, and show one interval of many.
+/// Numeric figures cover about this much time: shorter ones flicker, and show one interval of many.
 const SHOWN_MIN: Duration = Duration::from_secs(1);
 
-/// How far it is, and how it goes.
+/// The progress and current figures of an experiment.
 pub struct State {
     /// The experiment's name.
     pub name: String,
-    /// How many runs there are.
+    /// Number of runs.
     pub runs: usize,
-    /// How many are over.
+    /// Number of finished runs.
     pub done: usize,
-    /// Of the run under way, or the last one.
+    /// The current run, or the last one.
     pub run: Option<RunInfo>,
-    /// When its workers started.
+    /// When the run's workers started.
     pub started: Option<Nanos>,
-    /// What it did lately.
+    /// The run's recent rates.
     pub history: VecDeque<RecentRates>,
-    /// What it did in about the last second; `None` as long as there was no stretch.
+    /// Rates over about the last second; `None` until the first interval.
     pub shown: Option<RecentRates>,
-    /// Kinds of operations in that second, where the load makes several.
+    /// Rates by kind of operation over that second, if the load makes several.
     pub kinds: Vec<KindRate>,
-    /// How its requests ended.
+    /// The run's requests by outcome.
     pub counts: Counts,
-    /// Its attempts after the first.
+    /// The run's retries.
     pub retries: u64,
-    /// Its requests that came after its end.
+    /// Requests that completed after the run's end.
     pub late: u64,
-    /// Faults that are in place now: their index, name and place.
+    /// Active faults: their index, and name and place.
     pub faults: BTreeMap<u32, String>,
-    /// Busy share of this machine's CPUs, and the runner's own CPUs.
+    /// Busy share of this machine's CPUs.
     pub cpu: Option<f64>,
-    /// See above.
+    /// CPUs used by this program.
     pub runner_cpus: Option<f64>,
     begin: Nanos,
     run_began: Nanos,
-    /// For each run in its order, its point; and how long each point is said to take.
+    /// The point of each run, in order; and the stated time of each point.
     order: Vec<usize>,
     stated: Vec<Option<Duration>>,
-    /// How long finished runs took: their number and sum, by point.
+    /// Number and total duration of finished runs, by point.
     took: BTreeMap<usize, (u32, Duration)>,
     open: Open,
-    /// The second under way, and whether there was a whole one.
+    /// The current second, and whether a whole one has passed.
     second: Open,
     has_second: bool,
 }
 
-/// A part of a run.
+/// Rates over a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecentRates {
-    /// In requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// In bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Of the response time; `None` when nothing came.
+    /// 99th percentile of the response time; `None` without responses.
     pub p99_us: Option<f64>,
 }
 
-/// One kind of operation in a part of a run.
+/// Rates of one kind of operation over a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindRate {
-    /// Which.
+    /// The kind of operation.
     pub op: OpKind,
-    /// In requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Mean response time; `None` when nothing came.
+    /// Mean response time; `None` without responses.
     pub mean_us: Option<f64>,
 }
 
-/// A stretch that is being put together from intervals.
+/// An interval that is being assembled from shorter ones.
 #[derive(Default)]
 struct Open {
     requests: u64,
     bytes: u64,
     length: Duration,
     response: Histogram,
-    /// Of each kind its requests that were done, in time, and the sum of their response times.
+    /// For each kind: completed requests, those in time, and the sum of their response times.
     kinds: Vec<(OpKind, [u64; 2], f64)>,
 }
 
@@ -122,7 +122,7 @@ impl Open {
         *nanos += more_nanos;
     }
 
-    /// Takes in a stretch that followed.
+    /// Adds the interval that followed.
     fn merge(&mut self, other: &Open) {
         self.requests += other.requests;
         self.bytes += other.bytes;
@@ -146,7 +146,7 @@ impl Open {
         }
     }
 
-    /// The kinds, if there are several.
+    /// Rates by kind, if there are several kinds.
     fn several_kinds(&self) -> Vec<KindRate> {
         let kind = |&(op, [done, in_time], nanos): &(OpKind, [u64; 2], f64)| KindRate {
             op,
@@ -168,9 +168,9 @@ impl Open {
 }
 
 impl State {
-    /// At the begin of an experiment.
+    /// The state at the start of an experiment.
     pub fn new(name: &str, plan: &Plan, now: Nanos) -> State {
-        // The runs of several jobs at once have numbers behind that of all of them, and take no time of their own.
+        // Runs of concurrent jobs are numbered after the run of the whole point, and take no extra time.
         let order: Vec<usize> = plan
             .runs
             .iter()
@@ -206,12 +206,12 @@ impl State {
         }
     }
 
-    /// Takes an event in.
+    /// Updates the state with an event.
     pub fn event(&mut self, event: &Event, now: Nanos) {
         match event {
             Event::RunBegins(info) => {
                 self.run = Some((**info).clone());
-                // Points that are not precise enough get runs that were not planned.
+                // Points with insufficient precision get additional runs.
                 self.runs = self.runs.max(info.runs as usize);
                 while self.order.len() <= info.order as usize {
                     self.order.push(info.point as usize);
@@ -269,7 +269,7 @@ impl State {
         second.merge(open);
         open.clear();
         let is_whole = second.length >= SHOWN_MIN;
-        // Less than a second is shown until there was a whole one.
+        // Until a whole second has passed, show what there is.
         if is_whole || !self.has_second {
             (self.shown, self.kinds) = (Some(second.rates()), second.several_kinds());
         }
@@ -296,13 +296,13 @@ impl State {
         self.runner_cpus = own.or(self.runner_cpus);
     }
 
-    /// How long the experiment has been going on.
+    /// Time since the experiment began.
     pub fn elapsed(&self, now: Nanos) -> Duration {
         now.since(self.begin)
     }
 
-    /// How long it will go on: from what finished runs of the same point took, else what their
-    /// workload says, else what runs took so far. `None` as long as nobody can say.
+    /// Remaining time: estimated from finished runs of the same point, else from the workload's stated time, else from
+    /// the other runs so far. `None` while unknown.
     pub fn left(&self, now: Nanos) -> Option<Duration> {
         let mut left = Duration::ZERO;
         for (place, point) in self.order.iter().enumerate().skip(self.done) {
@@ -334,7 +334,7 @@ impl State {
         (count > 0).then(|| sum / count)
     }
 
-    /// How much of the experiment is behind, 0 to 1: by time, or by runs as long as time is unknown.
+    /// Progress of the experiment from 0 to 1: by time, or by runs while the time is unknown.
     pub fn progress(&self, now: Nanos) -> f64 {
         match self.left(now) {
             Some(left) if self.done < self.runs => {
@@ -346,7 +346,7 @@ impl State {
         }
     }
 
-    /// What went wrong in the run under way, each with its count; nothing is left out but zeros.
+    /// Failures in the current run, each with its count; only zeros are omitted.
     pub fn losses(&self) -> Vec<(&'static str, u64)> {
         let of = |status| self.counts.of(status);
         [
@@ -399,7 +399,7 @@ fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
     format!(" ({})", each.join(", "))
 }
 
-/// The line of a run that is over.
+/// The line of a finished run.
 pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
     let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
     let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
@@ -447,7 +447,7 @@ pub mod tests {
         }
     }
 
-    /// An interval with so many reads of 4 KiB of so many microseconds.
+    /// An interval with this many 4 KiB reads of this many microseconds.
     pub fn interval(index: u64, millis: u64, reads: u64, us: u64) -> Interval {
         let mut figures = Figures::of_kinds(&[OpKind::Read]);
         for _ in 0..reads {
@@ -472,7 +472,7 @@ pub mod tests {
         )
     }
 
-    /// Short intervals make one stretch, with the percentile of all of them.
+    /// Short intervals are merged into one, with the percentile over all of them.
     #[test]
     fn stretches_are_long_enough() {
         let mut state = state();
@@ -490,14 +490,14 @@ pub mod tests {
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
     }
 
-    /// Numbers are of about a second, however short the intervals; in the first one, of what there is.
+    /// Numbers cover about a second, however short the intervals; in the first second, they cover what there is.
     #[test]
     fn numbers_are_of_a_second() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         let mut shown = Vec::new();
         for index in 0..250 {
-            // Every other stretch of 100 ms has nothing.
+            // Every other 100 ms is idle.
             let reads = if index / 10 % 2 == 0 { 50 } else { 0 };
             state.event(
                 &Event::Interval(interval(index, 10, reads, 100).into()),
@@ -520,7 +520,7 @@ pub mod tests {
         );
     }
 
-    /// Two kinds have a figure each, over the whole second; one has none beside the total.
+    /// Two kinds have a figure each, over the whole second; a single kind has only the total.
     #[test]
     fn kinds_have_figures_where_there_are_several() {
         let mut state = state();
@@ -558,7 +558,7 @@ pub mod tests {
         );
     }
 
-    /// Time left is what is stated until runs tell better, and never runs out early.
+    /// The remaining time is the stated one until runs give a better estimate, and never runs out early.
     #[test]
     fn time_left_is_learned() {
         let mut state = state();
@@ -567,7 +567,7 @@ pub mod tests {
         state.event(&Event::RunBegins(first.clone().into()), at(0));
         assert_eq!(state.left(at(4000)), Some(Duration::from_secs(36)));
         assert!((state.progress(at(4000)) - 0.1).abs() < 1e-9);
-        // It took longer than it said; so will the other of the same point.
+        // The run took longer than stated, and so will the other run of the same point.
         let (stated, took) = (Duration::from_secs(10), Duration::from_secs(14));
         assert_eq!(state.left(at(14_000)), Some(stated * 3));
         let mut took_point = state.took.clone();

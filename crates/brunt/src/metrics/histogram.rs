@@ -1,4 +1,4 @@
-//! Latencies as a Prometheus histogram: the same bounds for every command, so that one panel shows them all.
+//! Latencies as a Prometheus histogram, with the same bounds for every command so that one panel can show them all.
 
 use super::{Labels, MetricsPage};
 
@@ -11,8 +11,8 @@ pub fn bounds() -> impl Iterator<Item = u64> + Clone {
 }
 
 impl MetricsPage {
-    /// The samples of a histogram of the metric that was begun last. `below`: how many were at or below each of [`bounds`],
-    /// in their order.
+    /// Writes the samples of a histogram, for the metric begun last. `below`: the counts at or below each of
+    /// [`bounds`], in their order.
     pub fn latencies(
         &mut self,
         name: &str,

@@ -1,9 +1,8 @@
-//! Metrics of what the program is doing, for Prometheus: where `capture`, `run`, `replay` and `target` serve them, and the
-//! text format (version 0.0.4). What is exported is written where it is known: [`run`] here, the others beside their
-//! commands.
+//! Metrics of the program's activity for Prometheus: serves them for `capture`, `run`, `replay` and `target`, in the
+//! text format (version 0.0.4). The run's figures are written in [`run`], the others next to their commands.
 //!
-//! The rule: whoever is measured never waits for whoever looks. `brunt_web::metrics` answers; the page is made when it is
-//! asked for, on a thread of the server's.
+//! The rule: viewers never slow down the work that is measured. `brunt_web::metrics` answers requests; the page is made
+//! on request, on one of the server's threads.
 
 pub mod histogram;
 pub mod run;
@@ -20,10 +19,10 @@ use brunt_web::http::HttpServer;
 
 use crate::cli::{Failure, Output};
 
-/// Serves what `page` makes, from a thread, and notes where.
+/// Serves the output of `page` from a thread, and notes the address.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// A thread could not be started.
 pub fn serve(
     listener: Option<TcpListener>,
     output: &Output,
@@ -46,21 +45,21 @@ pub fn serve(
     Ok(Some(MetricsServer { server, readings }))
 }
 
-/// Longest wait for the last reading: Prometheus's default interval is 15 s, or a minute.
+/// Longest wait for the last scrape; Prometheus's default intervals are 15 s and one minute.
 const LAST_READING_MAX: Duration = Duration::from_secs(60);
-/// How often an interruption is looked for meanwhile.
+/// Interval between checks for an interruption during that wait.
 const LOOK: Duration = Duration::from_millis(50);
-/// Until an answer that was made has been sent.
+/// Time for a finished answer to be sent.
 const ANSWER: Duration = Duration::from_millis(200);
 
-/// A server of metrics; dropped, it answers no more.
+/// A metrics server, which stops when dropped.
 pub struct MetricsServer {
     server: HttpServer,
     readings: Arc<Readings>,
 }
 
-/// Stops the server, but if the page is scraped regularly, first waits for one more scrape, so that the last figures are
-/// seen. Ctrl-C ends the wait. A page that was read less than twice isn't waited for.
+/// Stops the server. If the page is scraped regularly, first waits for one more scrape, so that the last figures are
+/// collected. Ctrl-C ends the wait. If the page was read less than twice, doesn't wait.
 pub fn finish(server: Option<MetricsServer>, output: &Output) {
     let Some(MetricsServer { server, readings }) = server else {
         return;
@@ -77,7 +76,7 @@ pub fn finish(server: Option<MetricsServer>, output: &Output) {
     drop(server);
 }
 
-/// When the page was read.
+/// Records when the page was read.
 #[derive(Default)]
 struct Readings {
     state: Mutex<ReadingState>,
@@ -88,7 +87,7 @@ struct Readings {
 struct ReadingState {
     count: u64,
     last: Option<Instant>,
-    /// The longest time from one to the next.
+    /// The longest time between two readings.
     pause_max: Option<Duration>,
 }
 
@@ -106,13 +105,13 @@ impl Readings {
         self.read.notify_all();
     }
 
-    /// How long the next reading may take: twice the longest pause so far; `None` if nobody reads regularly.
+    /// How long the next reading may take: twice the longest pause so far; `None` with fewer than two readings.
     fn wanted(&self) -> Option<Duration> {
         let pause = self.lock().pause_max?;
         Some((pause * 2).min(LAST_READING_MAX))
     }
 
-    /// Waits for a reading after this moment; whether there was one.
+    /// Waits for a reading after this moment; returns whether there was one.
     fn wait_for_next(&self, at_most: Duration, stop: &AtomicBool) -> bool {
         let (begin, mut state) = (Instant::now(), self.lock());
         let before = state.count;
@@ -127,14 +126,14 @@ impl Readings {
     }
 }
 
-/// What a metric is to Prometheus.
+/// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Grows until the program ends.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts below bounds.
+    /// Cumulative counts by upper bound.
     Histogram,
 }
 
@@ -151,7 +150,7 @@ impl MetricKind {
 /// Names and values of labels.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page of metrics: each with its kind and help, then its samples.
+/// A page of metrics: the kind and help of each, then its samples.
 #[derive(Default)]
 pub struct MetricsPage(String);
 
@@ -165,13 +164,13 @@ impl MetricsPage {
         );
     }
 
-    /// A metric with one value and no labels.
+    /// Adds a metric with one value and no labels.
     pub fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: u64) {
         self.metric(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    /// One sample of the metric that was begun last.
+    /// Adds a sample of the metric begun last.
     pub fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
         self.0.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {

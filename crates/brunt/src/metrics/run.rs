@@ -1,8 +1,8 @@
-//! Metrics of the run under way, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters are those
-//! of the run; they begin again with the next one, under its label. Those of the run before stay next to them, so that
-//! whoever asks once a second sees its last figures.
+//! Metrics of the current run, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters are
+//! those of the run; they restart with the next one, under its label. The previous run's counters stay next to them, so
+//! that a client that polls once a second sees its last figures.
 //!
-//! The rule: an event changes numbers under a lock that a page holds for about a millisecond; nothing else is done with it.
+//! The rule: an event only updates numbers, under a lock that a page holds for about a millisecond.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,12 +19,12 @@ use brunt_study::observe::{Event, Observer, Sample};
 use super::histogram::bounds;
 use super::{Labels, MetricKind, MetricsPage};
 
-/// A round for steady state.
+/// Length of a round for the steady-state check.
 const ROUND: Duration = Duration::from_secs(1);
-/// Percentiles of response times that are shown.
+/// Exported percentiles of response times.
 const PERCENTILES: [(&str, f64); 4] = [("50", 50.0), ("90", 90.0), ("99", 99.0), ("99.9", 99.9)];
 
-/// What is known of the runs; all clones are one.
+/// Figures of the runs; clones share the same state.
 #[derive(Clone)]
 pub struct RunMetrics(Arc<Mutex<RunState>>);
 
@@ -36,7 +36,7 @@ struct FaultState {
     active: bool,
 }
 
-/// What a run did so far.
+/// A run's figures so far.
 struct RunFigures {
     point: String,
     run: u32,
@@ -45,23 +45,23 @@ struct RunFigures {
     ended: bool,
 }
 
-/// The run under way, or the last one.
+/// The current run, or the last one.
 struct RunState {
     experiment: String,
     planned: u32,
     ended: BTreeMap<Stopped, u64>,
     current: RunFigures,
-    /// The run that ended before it.
+    /// The previous run.
     before: Option<RunFigures>,
     ready: SystemTime,
     under_way: bool,
     faults: BTreeMap<u32, FaultState>,
     steady: Rounds,
-    /// What parts of devices said last, by host, part and metric.
+    /// Latest values of parts of devices, by host, part and metric.
     devices: BTreeMap<[String; 3], f64>,
 }
 
-/// Rounds of a second, judged as the stop condition `steady` judges its own.
+/// One-second rounds, judged in the same way as by the stop condition `steady`.
 #[derive(Default)]
 struct Rounds {
     state: SteadyState,
@@ -83,7 +83,7 @@ impl Rounds {
 }
 
 impl RunMetrics {
-    /// Of an experiment whose runs are planned.
+    /// Metrics of an experiment with planned runs.
     pub fn of(experiment: &Experiment, plan: &Plan) -> RunMetrics {
         let metrics = RunMetrics::alone(
             &experiment.name,
@@ -108,7 +108,7 @@ impl RunMetrics {
         metrics
     }
 
-    /// Of a single run.
+    /// Metrics of a single run.
     pub fn alone(experiment: &str, point: &str) -> RunMetrics {
         RunMetrics(Arc::new(Mutex::new(RunState {
             experiment: experiment.to_string(),
@@ -124,7 +124,7 @@ impl RunMetrics {
         })))
     }
 
-    /// The page of this moment.
+    /// The page with the current figures.
     pub fn page(&self) -> String {
         let mut page = MetricsPage::default();
         self.lock().write(&mut page);
@@ -201,7 +201,7 @@ impl RunState {
         }
     }
 
-    /// A search for a rate or a depth starts several times: what was tried before is no part of it.
+    /// Resets the figures: a search for a rate or a depth starts several times, and earlier attempts don't count.
     fn start(&mut self) {
         self.under_way = true;
         self.steady = Rounds::default();
@@ -345,7 +345,7 @@ impl RunState {
     }
 }
 
-/// Runs with their labels.
+/// Figures of runs, with their labels.
 type ShownRuns<'a> = &'a [([(&'a str, &'a str); 2], &'a Figures)];
 
 fn write_counts(page: &mut MetricsPage, runs: ShownRuns<'_>) {

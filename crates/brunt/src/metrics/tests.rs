@@ -11,7 +11,7 @@ use brunt_study::observe::Observer;
 
 use super::run::RunMetrics;
 
-/// An interval of a second in which one read took 3 ms.
+/// A one-second interval in which one read took 3 ms.
 fn second(index: u64) -> Arc<Interval> {
     let mut figures = Figures::of_kinds(&[OpKind::Read]);
     let op = figures.at(0);
@@ -28,7 +28,7 @@ fn second(index: u64) -> Arc<Interval> {
     })
 }
 
-/// The value of the sample that begins with `name`.
+/// The value of the first sample whose line begins with `name`.
 fn value(page: &str, name: &str) -> f64 {
     let line = page
         .lines()
@@ -38,7 +38,7 @@ fn value(page: &str, name: &str) -> f64 {
         .expect("a number")
 }
 
-/// What happens in a run is on the page at once; the next run begins again.
+/// The page shows a run's events at once; the next run starts over.
 #[test]
 fn a_page_follows_the_run() {
     let mut metrics = RunMetrics::alone("x", "disk \"w\"");
@@ -122,7 +122,7 @@ fn a_page_follows_the_run() {
         ",op=\"read\",percentile=\"50\"",
     );
     assert!((median - 0.003).abs() < 3e-6, "{median}");
-    // What drains after the last interval counts, and whoever asks in the next run sees all of it.
+    // Requests that drain after the last interval count, and remain visible during the next run.
     let mut all = Figures::of_kinds(&[OpKind::Read]);
     all.at(0).completed = 1388;
     let run = RunSummary::of(&Outcome::interrupted(), 0, 0, 1, None);
@@ -191,7 +191,7 @@ fn exported(page: &str) -> BTreeSet<String> {
     kinds.flat_map(names).collect()
 }
 
-/// Every metric that the dashboard asks for is one that the program exports, and every one of a run is on it.
+/// The dashboard queries only exported metrics, and includes every metric of a run except its ready time.
 #[test]
 fn the_dashboard_knows_the_metrics() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana.json");
@@ -219,7 +219,7 @@ fn the_dashboard_knows_the_metrics() {
         .cloned()
         .chain(exported(&crate::commands::capture_metrics()))
         .collect();
-    // A target's page needs one that serves: tests/it/metrics.rs holds the dashboard to it.
+    // The metrics of a target need a running one: tests/it/metrics.rs checks the dashboard against it.
     let is_target = |name: &&String| name.starts_with("brunt_target_");
     let unknown: Vec<_> = asked
         .difference(&all)

@@ -1,22 +1,22 @@
-//! Finds command lines in texts: in code blocks of Markdown, between backticks, and in the heads of examples. Used by
-//! the tests of `brunt` and of `brunt-bench`.
+//! Finds command lines in texts: in code blocks of Markdown, between backticks, and in the header comments of examples.
+//! Used by the tests of `brunt` and of `brunt-bench`.
 //!
-//! The rule: it reads what a person would paste into a shell. Prompts, comments, output and remarks behind three spaces
+//! The rule: it reads what a person would paste into a shell. Prompts, comments, output and remarks after three spaces
 //! are left out; pipes, lists and `sh -c` are taken apart.
 
 use std::path::{Path, PathBuf};
 
-/// A command line and where it is written.
+/// A command line and the file that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentedLine {
     pub file: PathBuf,
-    /// The words, the program first.
+    /// The words, starting with the program.
     pub words: Vec<String>,
-    /// It is a mention in prose, which may leave arguments out.
+    /// Whether it is a mention in prose, which may omit arguments.
     pub is_mention: bool,
 }
 
-/// All that the repository's Markdown files and examples say about a program.
+/// All command lines of a program in the repository's Markdown files and examples.
 pub fn documented(root: &Path, program: &str) -> Vec<DocumentedLine> {
     let mut lines = Vec::new();
     for file in texts(root) {
@@ -51,7 +51,7 @@ pub fn documented(root: &Path, program: &str) -> Vec<DocumentedLine> {
     lines
 }
 
-/// Markdown files and examples, in order.
+/// Markdown files and examples, in a fixed order.
 fn texts(root: &Path) -> Vec<PathBuf> {
     let mut files = vec![
         root.join("README.md"),
@@ -71,7 +71,7 @@ fn texts(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The lines of code blocks, and everything else.
+/// Splits a text into the lines of its code blocks and everything else.
 fn blocks_and_prose(text: &str) -> (String, String) {
     let (mut blocks, mut prose) = (String::new(), String::new());
     let mut is_fenced = false;
@@ -91,7 +91,7 @@ fn blocks_and_prose(text: &str) -> (String, String) {
     (blocks, prose)
 }
 
-/// What stands in a file's comments as a command, which is indented.
+/// The commands in a file's comments, which are indented.
 fn head(text: &str) -> String {
     let lines = text.lines().filter_map(|line| line.strip_prefix("#  "));
     lines.map(|line| format!("{line}\n")).collect()
@@ -99,13 +99,13 @@ fn head(text: &str) -> String {
 
 /// The commands of a program in a text of command lines.
 pub fn commands(text: &str, program: &str) -> Vec<Vec<String>> {
-    // A line that goes on.
+    // Join lines that a backslash continues.
     let parts: Vec<&str> = text.split("\\\n").map(str::trim_start).collect();
     let text = parts.join(" ");
     let mut found = Vec::new();
     for line in text.lines() {
         let line = line.trim();
-        // A prompt.
+        // Strip a prompt.
         let line = match line.split_once(' ') {
             Some((first, rest)) if first.ends_with(['$', '#']) && first != "#" => rest,
             _ => line,
@@ -117,7 +117,7 @@ pub fn commands(text: &str, program: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Adds a command if it is one of the program, and those that it starts.
+/// Adds a command if it runs the program, and any commands that it starts in turn.
 fn add(words: &[String], program: &str, found: &mut Vec<Vec<String>>) {
     let is_before = |word: &&String| {
         let is_assignment = word.split_once('=').is_some_and(|(name, _)| {
@@ -161,7 +161,7 @@ fn add(words: &[String], program: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The commands of a line of shell, each as its words, without redirections and comments.
+/// The commands of a shell line, each as its words, without redirections and comments.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let (mut word, mut is_word, mut is_file) = (String::new(), false, false);
@@ -184,7 +184,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     };
     while let Some(one) = chars.next() {
         if one != ' ' {
-            // What stands so far away is a remark.
+            // After three spaces, the rest is a remark.
             if spaces >= 3 && commands != [Vec::<String>::new()] {
                 break;
             }
@@ -216,7 +216,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
                 word.push('x');
             }
             '>' | '<' => {
-                // A number before it is a descriptor's.
+                // A number before a redirection is a file descriptor.
                 if word.chars().all(|digit| digit.is_ascii_digit()) {
                     (word, is_word) = (String::new(), false);
                 }

@@ -1,4 +1,4 @@
-//! Command lines that the documentation, the examples, the help and messages show are ones of this program.
+//! Tests that the command lines in the documentation, examples, help and messages are valid for this program.
 
 mod lines;
 
@@ -15,7 +15,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// What is wrong with a command line, if something is.
+/// Why a command line is invalid; `None` if it is valid.
 fn mistake(line: &DocumentedLine, definition: &mut clap::Command) -> Option<String> {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     use ErrorKind::{InvalidValue, MissingRequiredArgument, MissingSubcommand};
@@ -23,7 +23,7 @@ fn mistake(line: &DocumentedLine, definition: &mut clap::Command) -> Option<Stri
     let ends_with_flag = line.words.last().is_some_and(|word| word.starts_with('-'));
     let is_fine = match error.kind() {
         DisplayHelp | DisplayVersion => true,
-        // A mention of a command leaves out what it is about, or the value of its last flag.
+        // A mention of a command may omit its subject or the value of its last flag.
         InvalidValue => line.is_mention && ends_with_flag,
         DisplayHelpOnMissingArgumentOrSubcommand | MissingRequiredArgument | MissingSubcommand => {
             line.is_mention
@@ -33,7 +33,7 @@ fn mistake(line: &DocumentedLine, definition: &mut clap::Command) -> Option<Stri
     (!is_fine).then(|| format!("{}: {}: {error}", line.file.display(), line.words.join(" ")))
 }
 
-/// The file of an example or of test data that a command line names, if it is missing.
+/// The example or test data file that a command line names, if it doesn't exist.
 fn missing_file(line: &DocumentedLine) -> Option<String> {
     let is_ours = |word: &&String| {
         (word.starts_with("examples/") && word.ends_with(".toml")) || word.starts_with("testdata/")
@@ -77,7 +77,7 @@ fn commands_that_messages_name_are_understood() {
                         .replace("\n///", " ")
                         .replace("\n//!", " ")
                         .replace("\\\n", " ");
-                    // Not what a version or the help of some command is called.
+                    // Skip version numbers and the headings of help texts.
                     let is_name = line.starts_with(|one: char| one.is_ascii_digit())
                         || line.starts_with("help ");
                     if is_name || line.contains(['{', '\n', '…']) {
@@ -110,7 +110,7 @@ fn for_each_source(folder: &Path, look: &mut dyn FnMut(&Path, &str)) {
     }
 }
 
-/// The search itself: what it must find, and that a wrong flag, command or file is a mistake.
+/// Tests the search itself: what it must find, and that a wrong flag, command or file is reported.
 #[test]
 fn command_lines_are_found_as_a_shell_reads_them() {
     let check = |text: &str, expected: &[&str]| {

@@ -1,4 +1,4 @@
-//! `brunt agent clock`: how far the clocks of other hosts are from this machine's, and how fast they run apart.
+//! `brunt agent clock`: measures the clock offset and drift of other hosts relative to this machine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::reach::ReachArgs;
 use crate::cli::{Done, Failure, Output};
 
-/// Rounds at the begin and at the end, without a pause.
+/// Rounds at the start and at the end, without pauses.
 const BURST: u32 = 16;
-/// The pause between rounds in between.
+/// Longest pause between the rounds in between.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// Between two attempts to reach an agent that does not listen yet.
+/// Pause between attempts to connect to an agent that doesn't listen yet.
 const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Compare the clocks of other hosts with this machine's: offset, drift, and how sure that is
@@ -41,13 +41,13 @@ pub struct ClockArgs {
     wait: Span,
 }
 
-/// What was found of one host.
+/// The result for one host.
 struct HostClock {
     program: String,
     name: String,
-    /// Of the monotonic clock.
+    /// For the monotonic clock.
     estimate: Option<ClockEstimate>,
-    /// Of the wall clock, against our wall clock.
+    /// For the wall clock, relative to our wall clock.
     wall: Option<ClockOffset>,
     rounds: u64,
     round_trip: Duration,
@@ -55,7 +55,7 @@ struct HostClock {
     notes: Vec<String>,
 }
 
-/// Asks all hosts at once and prints what was found.
+/// Queries all hosts in parallel and prints the results.
 pub fn run(args: &ClockArgs, output: &Output) -> Done {
     let (addresses, options) = (args.reach.addresses()?, args.reach.options()?);
     let stop = output.interrupt_flag();
@@ -90,7 +90,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     }
 }
 
-/// Connects to a host, and tries again for this long while nothing listens there.
+/// Connects to a host, retrying for this long while nothing listens there.
 fn connect(
     address: &HostAddress,
     options: &ConnectOptions,
@@ -136,7 +136,7 @@ fn measure(
     for _ in 0..BURST {
         host.clock_round(&mut hear)?;
     }
-    // Our own two clocks, between two looks at the one.
+    // Read our wall clock between two readings of our monotonic clock.
     let before = clock.now();
     let our_wall = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! `brunt agent init`: the certificates by which a controller and its agents know each other.
+//! `brunt agent init`: creates the certificates with which a controller and its agents authenticate each other.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct InitArgs {
     hosts: Vec<String>,
 }
 
-/// Makes them and prints their files.
+/// Creates the certificates and prints their files.
 pub fn run(args: &InitArgs, output: &Output) -> Done {
     let failure = |error| Failure::failed(format!("{error}"));
     let authority = Authority::in_folder(&args.folder).map_err(failure)?;

@@ -7,7 +7,7 @@ use super::ServeArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::target::address;
 
-/// The port of agents in examples and manifests; nobody has registered it.
+/// Port of agents in examples and manifests; not registered with IANA.
 const PORT: u16 = 7420;
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -28,7 +28,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     })?;
     output.line(listener.address());
     if output.is_json() {
-        // Standard output is for the one object at the end: the address goes beside it.
+        // Standard output carries only the one object at the end, so the address goes to standard error.
         output.note(format!("listening on {}", listener.address()));
     }
     let stats = listener.run(output.interrupt_flag(), |what| output.note(what));

@@ -1,5 +1,4 @@
-//! `brunt agent`: this program as it works on another host for a controller, and what a controller's user can ask of such
-//! hosts.
+//! `brunt agent`: runs this program on another host on behalf of a controller, and lets users query such hosts.
 
 mod clock;
 mod init;
@@ -23,9 +22,9 @@ use brunt_study::role::{self, Launch, Serve};
 use crate::cli::{Done, Failure, Output};
 use crate::devices::BACKENDS;
 
-/// Shortest lease: a controller asks each second.
+/// Shortest lease: a controller sends a request every second.
 const LEASE_MIN: Duration = Duration::from_secs(2);
-/// Longest one.
+/// Longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// Work on this host for a controller elsewhere, or compare other hosts' clocks with this one's
@@ -161,7 +160,7 @@ impl ServeArgs {
     }
 }
 
-/// What this program serves for a controller, as for an experiment of its own.
+/// The program and arguments that serve a role for a controller, as in a local experiment.
 fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
     let serve: Serve =
         serde_json::from_value(wish.serve.clone()).map_err(|error| NotServed(error.to_string()))?;
@@ -181,7 +180,7 @@ fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
     })
 }
 
-/// Talks over standard input and output until the controller or its lease is gone.
+/// Talks over standard input and output until the controller disconnects or its lease expires.
 fn stdio(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     if args.remove_program {
@@ -211,12 +210,12 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     }
 }
 
-/// Takes away the copy that this program was started from, and its folder if that holds nothing else.
+/// Removes the copy that this program was started from, and its folder if that is otherwise empty.
 fn remove_program() {
     let Ok(own) = std::env::current_exe() else {
         return;
     };
-    // What cannot be removed now is removed by the shell that started us.
+    // The shell that started us removes the rest.
     let _ = std::fs::remove_file(&own);
     if let Some(folder) = own.parent() {
         let _ = std::fs::remove_dir(folder);

@@ -1,4 +1,4 @@
-//! How a command reaches other hosts: the flags that commands share which ask agents for something.
+//! How to reach other hosts: flags shared by the commands that query agents.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use brunt_host::{ConnectOptions, ControllerTls, HostAddress, Identity};
 
 use crate::cli::Failure;
 
-/// The most hosts of one command: each has a thread here.
+/// Maximum number of hosts per command: each takes a thread here.
 const HOSTS_MAX: usize = 1000;
 
 /// Hosts and the way to them.
@@ -44,7 +44,7 @@ pub struct ReachArgs {
 }
 
 impl ReachArgs {
-    /// The hosts, each once.
+    /// The hosts, without duplicates.
     pub fn addresses(&self) -> Result<Vec<HostAddress>, Failure> {
         let mut found: Vec<HostAddress> = Vec::new();
         for text in &self.hosts {
@@ -63,7 +63,7 @@ impl ReachArgs {
         Ok(found)
     }
 
-    /// How to reach them.
+    /// The options for connecting to them.
     pub fn options(&self) -> Result<ConnectOptions, Failure> {
         let ssh: Vec<String> = self.ssh.split_whitespace().map(String::from).collect();
         if ssh.is_empty() {

@@ -6,7 +6,7 @@ use super::watch::Picture;
 use crate::metrics::histogram::bounds;
 use crate::metrics::{MetricKind, MetricsPage};
 
-/// The page for a picture.
+/// The metrics page for a picture.
 pub fn page(picture: &Picture) -> String {
     let mut page = MetricsPage::default();
     ledger(&mut page, picture);
@@ -18,7 +18,7 @@ pub fn page(picture: &Picture) -> String {
 
 fn ledger(page: &mut MetricsPage, picture: &Picture) {
     let glance = &picture.glance;
-    // The ledger's own names say what is counted.
+    // The ledger's field names describe the counters.
     if let Ok(serde_json::Value::Object(ledger)) = serde_json::to_value(&glance.ledger) {
         for (name, value) in &ledger {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
@@ -90,7 +90,7 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     }
 }
 
-/// Parts on their way to an object store: what is waiting now, and what was counted.
+/// Parts on their way to an object store: those waiting now, and the counters.
 fn moves(page: &mut MetricsPage, picture: &Picture) {
     let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else {
         return;

@@ -151,10 +151,10 @@ impl super::Subcommand for Capture {
 }
 
 impl Capture {
-    /// What the rings are asked for.
+    /// Options for the capture rings.
     ///
     /// # Errors
-    /// Options that do not go together.
+    /// Some options exclude each other.
     fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
             return Err(Failure::usage(format!(
@@ -229,7 +229,7 @@ impl Capture {
             parcels: capture.parcels(),
         };
         let mut keeper = self.keep.start(workers, kind, output)?;
-        // Who keeps nothing does not pay for it: the analyses alone need less of each packet.
+        // Without recordings the analyses alone run: they need less of each packet.
         let recorders = keeper.recorders();
         let (analyses, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
             let sinks = (0..workers).map(|_| Analysis::new()).collect();
@@ -279,7 +279,7 @@ impl Capture {
 }
 
 impl Capture {
-    /// Captures into a sink for each parser until somebody or something ends it.
+    /// Captures into one sink per parser until the user or a condition ends the capture.
     fn run_live<S: Sink + Analysed + Send + 'static>(
         &self,
         capture: LiveCapture,
@@ -300,7 +300,7 @@ impl Capture {
             !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end)
         };
         let result = capture.run(parsers, go_on);
-        // The terminal is as it was before anything else is said.
+        // Restore the terminal before printing anything else.
         watch.finish();
         result.map_err(Failure::failed)
     }
@@ -310,7 +310,7 @@ fn count(names: &[String], name: &str) -> usize {
     names.iter().filter(|other| *other == name).count()
 }
 
-/// The page of a capture that has seen nothing.
+/// The metrics page of a capture that has seen nothing.
 #[cfg(test)]
 pub fn no_metrics() -> String {
     metrics::page(&watch::Picture::default())

@@ -17,20 +17,20 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use super::watch::Picture;
 use crate::cli::Output;
 
-/// Without a terminal, a line each so many pictures: ten seconds.
+/// Without a terminal, print a line every this many pictures: ten seconds.
 const LINE_EVERY: u32 = 10;
 
-/// Where pictures are shown.
+/// Displays pictures.
 pub struct View {
     terminal: Option<DefaultTerminal>,
     output: Output,
-    /// The one before, that rates are counted from.
+    /// The previous picture, from which rates are computed.
     before: Picture,
     shown: u32,
 }
 
 impl View {
-    /// The terminal's screen when there is one and nobody asked for lines.
+    /// Takes over the terminal's screen if there is a terminal and plain lines were not requested.
     pub fn new(plain: bool, output: &Output) -> View {
         let wanted = !plain && !output.is_json() && std::io::stdout().is_terminal();
         let terminal = wanted.then(ratatui::try_init).and_then(Result::ok);
@@ -42,16 +42,16 @@ impl View {
         }
     }
 
-    /// Shows a picture.
+    /// Displays a picture.
     pub fn show(&mut self, picture: &Picture) {
         self.shown += 1;
         if let Some(terminal) = &mut self.terminal {
-            // What was said meanwhile, of a full disk say, is wiped out after a while.
+            // Clears notes that were printed in the meantime, for example about a full disk.
             if self.shown.is_multiple_of(LINE_EVERY) {
                 let _ = terminal.clear();
             }
             let before = &self.before;
-            // A terminal that is gone shows nothing; the capture goes on.
+            // If the terminal is gone, nothing is shown and the capture continues.
             let _ = terminal.draw(|frame| draw(frame, picture, before));
             self.before = picture.clone();
         } else if self.shown.is_multiple_of(LINE_EVERY) {
@@ -60,7 +60,7 @@ impl View {
         }
     }
 
-    /// Looks for `q` and Ctrl-C, which the terminal does not turn into a signal while it is drawn on.
+    /// Checks for `q` and Ctrl-C: in raw mode the terminal doesn't turn Ctrl-C into a signal.
     pub fn keys(&mut self) {
         if self.terminal.is_none() {
             return;
@@ -85,7 +85,7 @@ impl Drop for View {
     }
 }
 
-/// What happened between two pictures, by the second.
+/// Rates per second between two pictures.
 struct Rates {
     operations: f64,
     errors: f64,
@@ -118,7 +118,7 @@ fn bytes(rate: f64) -> String {
     format_size(rate as u64)
 }
 
-/// A picture as a line.
+/// Formats a picture as a line.
 fn line(now: &Picture, before: &Picture) -> String {
     let rates = Rates::between(now, before);
     format!(
@@ -236,7 +236,7 @@ fn operations_table(
     frame.render_widget(Table::new(rows, widths).header(header), area);
 }
 
-/// What was lost and what waits.
+/// Losses and queue lengths.
 fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
     let (l, c) = (&now.glance.ledger, &now.live.counters);
     let lines = [
@@ -278,7 +278,7 @@ fn hot(name: &str, load: &HotLoad, before: Option<HotLoad>, seconds: f64) -> Row
     let before = before.unwrap_or_default();
     let operations = load.operations.saturating_sub(before.operations) as f64 / seconds;
     let moved = load.bytes.saturating_sub(before.bytes) as f64 / seconds;
-    // The end of a path tells files apart.
+    // Paths differ at their end, so keep that part.
     let count = name.chars().count();
     let name: String = name.chars().skip(count.saturating_sub(50)).collect();
     Row::new([

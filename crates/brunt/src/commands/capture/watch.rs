@@ -1,5 +1,5 @@
-//! Polls the parsers of a capture and shows their state: on the terminal, as lines, as metrics. Runs on its
-//! own thread, so that the packet reader never waits for it.
+//! Polls the parsers of a capture and shows their state on the terminal, as lines, and as metrics. Runs on a separate
+//! thread, so that the packet reader never waits for it.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,28 +14,28 @@ use super::{metrics, view};
 use crate::cli::{Failure, Output, bind_for};
 use crate::metrics::{MetricsServer, serve};
 
-/// How often the parsers are asked.
+/// Interval between polls of the parsers.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The capture at one time.
+/// A snapshot of the capture.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
-    /// Since the start, in seconds.
+    /// Seconds since the start.
     pub at_s: f64,
     /// What the parsers have seen.
     pub glance: CaptureGlance,
-    /// What the rings have.
+    /// State and counters of the rings.
     pub live: LiveReport,
-    /// Parcels that wait, by parser.
+    /// Queued parcels, by parser.
     pub queued: Vec<u32>,
-    /// Messages that the parsers handled.
+    /// Messages handled by the parsers.
     pub messages: u64,
-    /// Parts on their way to an object store; `None`: they stay here.
+    /// Parts on their way to an object store; `None` if they stay here.
     pub moves: Option<MoveCounts>,
 }
 
 enum News {
-    /// The next round: what the reader knows itself.
+    /// A new round, with the figures that the reader has.
     Round {
         at_s: f64,
         live: LiveReport,
@@ -84,7 +84,7 @@ impl Watch {
         })
     }
 
-    /// Asks the parsers when it is time to. Never waits.
+    /// Polls the parsers when due. Never waits.
     pub fn tick<S: Sink + Analysed + Send + 'static>(
         &mut self,
         capture: &LiveCapture,
@@ -105,7 +105,7 @@ impl Watch {
             messages: snapshot.messages(),
             moves,
         };
-        // Whoever looks may have gone; the capture goes on.
+        // The view may have ended; the capture continues.
         let _ = news.send(round);
         let news = news.clone();
         parsers.look(move |index, pipeline| {
@@ -113,7 +113,7 @@ impl Watch {
         });
     }
 
-    /// Ends the view; the terminal is as it was before.
+    /// Ends the view and restores the terminal.
     pub fn finish(&mut self) {
         self.news = None;
         if let Some(thread) = self.thread.take() {
@@ -129,10 +129,9 @@ impl Drop for Watch {
     }
 }
 
-/// The watching thread: puts pictures together and shows them.
+/// The watching thread: assembles pictures and shows them.
 fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
-    // The screen is taken when the capture runs: what is said before stays readable, and does not lie
-    // below the first picture.
+    // Take the screen only once the capture runs: earlier messages stay readable, and not below the first picture.
     let mut view = None;
     let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
     let mut picture = Picture::default();
@@ -157,7 +156,7 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
             }
             Ok(News::Seen(index, glance)) => {
                 glances[index] = Some(glance);
-                // Shown when all have answered: rates of some of them would be no rates.
+                // Show it only when all have answered: rates of only some parsers would be wrong.
                 if glances.iter().all(Option::is_some) {
                     let mut all = CaptureGlance::default();
                     glances

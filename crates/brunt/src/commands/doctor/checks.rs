@@ -1,4 +1,4 @@
-//! The checks, one function and one line of [`CHECKS`] each. Pure: what was read and tried goes in, a diagnosis comes out.
+//! The checks: one function and one line of [`CHECKS`] each. Pure: readings and trials go in, a diagnosis comes out.
 
 use super::groups;
 use super::machine::Machine;
@@ -7,7 +7,7 @@ use super::{Diagnosis, Fitness};
 use Fitness::{Bad, Good, Note};
 use brunt_block::ring::engine::KERNEL_MIN;
 
-/// One check; `None` where it says nothing of this machine.
+/// A check; `None` if it doesn't apply to this machine.
 pub type Check = fn(&Machine, &Trials) -> Option<Diagnosis>;
 
 /// All checks, in the order in which they are printed.
@@ -35,19 +35,19 @@ pub const CHECKS: &[Check] = &[
     linking,
 ];
 
-/// Slower than this a clock is not read in user space.
+/// A slower clock isn't read in user space.
 const CLOCK_NS_MAX: f64 = 200.0;
-/// Shares of processor time that somebody else may have.
+/// Thresholds for the share of processor time taken by other virtual machines.
 const STOLEN_NOTE: f64 = 0.005;
 const STOLEN_BAD: f64 = 0.05;
-/// A thread that is woken later than this makes an open loop late.
+/// Threads that wake later than this make an open loop late.
 const WAKEUP_NOTE_US: f64 = 1_000.0;
 const WAKEUP_BAD_US: f64 = 20_000.0;
-/// The fixed piece of work may take so much longer than at its best, on average.
+/// Threshold for the mean slowdown of the fixed piece of work, compared with its best time.
 const WORK_NOTE: f64 = 0.10;
 /// Memory that the registered buffers of eight workers lock, 8 MiB each.
 const LOCKED_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
-/// Files and connections of a large experiment.
+/// Open files and connections of a large experiment.
 const OPEN_FILES: f64 = 4096.0;
 
 fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -435,7 +435,7 @@ fn task_clock(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     })
 }
 
-/// What a static program has of the services that find names of hosts (nsswitch.conf(5)): they are part of the C library.
+/// The host name services (nsswitch.conf(5)) built into a static program: they are part of the C library.
 const BUILT_IN: [&str; 2] = ["files", "dns"];
 
 fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -471,7 +471,7 @@ mod tests {
     use super::*;
     use brunt_result::noise::MachineNoise;
 
-    /// A machine with nothing to complain of.
+    /// A machine without problems.
     const FIT: &[(&str, &str)] = &[
         (
             "sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -540,7 +540,7 @@ mod tests {
         assert!(found.len() >= 15, "{}", found.len());
     }
 
-    /// Each trouble is found by the check of its name, with what to do, and no other check complains.
+    /// The named check finds each problem and gives advice; no other check reports anything.
     #[test]
     fn each_trouble_is_found_with_advice() {
         let check = |path: &str, text: Option<&str>, name: &str, fitness: Fitness, advice: &str| {
@@ -684,7 +684,7 @@ mod tests {
         check("proc/self/schedstat", None, "schedstat", Note, "SCHED_INFO");
     }
 
-    /// What was tried counts more than what a setting says, and what was measured is said.
+    /// Trials take precedence over settings, and measured values are reported.
     #[test]
     fn trials_count() {
         let noise = MachineNoise {
@@ -732,7 +732,7 @@ mod tests {
         );
     }
 
-    /// A static program says which libraries it cannot open, by name.
+    /// A static program reports the names of the libraries that it cannot open.
     #[test]
     fn a_static_program_names_what_it_cannot_open() {
         let check = |hosts: &str, costs: Option<&str>| {

@@ -1,22 +1,22 @@
-//! What control groups allow this program, in words: a quota of processor time, memory, processes, a set of processors.
+//! Describes what control groups allow this program: CPU quota, memory, processes, a set of processors.
 
 use brunt_core::Size;
 use brunt_probe::limits::CgroupLimits;
 
-/// Less memory than this is left: buffers, page cache and results need as much.
+/// Warn if less memory than this is left: buffers, page cache and results need about as much.
 const MEMORY_LEFT_NOTE: u64 = 1 << 30;
 /// A group that was throttled in the past will be again.
 pub const ADVICE: &str = "raise the limits (cpu.max, memory.max and pids.max; in version 1 cpu.cfs_quota_us, \
      memory.limit_in_bytes), or run it outside of that control group";
-/// Fewer threads than this are left.
+/// Warn if fewer threads than this are left.
 const PIDS_LEFT_NOTE: u64 = 256;
 
-/// Whether the quota is less than a machine of so many processors has.
+/// Whether the quota is less than this many processors.
 pub fn quota_is_low(limits: &CgroupLimits, processors: usize) -> bool {
     limits.cpus.is_some_and(|cpus| cpus < processors as f64)
 }
 
-/// The limits in words.
+/// Describes the limits.
 pub fn described(limits: &CgroupLimits, processors: usize) -> String {
     let mut parts = Vec::new();
     if let Some(cpus) = limits.cpus {
@@ -43,7 +43,7 @@ pub fn described(limits: &CgroupLimits, processors: usize) -> String {
     }
 }
 
-/// What they cost a measurement; empty where nothing is short.
+/// What the limits cost a measurement; empty if nothing is scarce.
 pub fn costs(limits: &CgroupLimits) -> Vec<&'static str> {
     let mut costs = Vec::new();
     if limits.cpus.is_some() {

@@ -1,4 +1,4 @@
-//! What a machine says of itself, below any folder: a test's fake root or `/`.
+//! Reads a machine's `/proc` and `/sys`, below any folder: a test's fake root or `/`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl Machine {
         Cgroups::at(&self.root)
     }
 
-    /// A file's text without blanks around it; `None` when it cannot be read.
+    /// A file's text without surrounding white space; `None` if it cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
         Some(text.trim().to_string())
@@ -39,7 +39,7 @@ impl Machine {
         self.root.join(path.trim_start_matches('/')).exists()
     }
 
-    /// Names and texts of the files of a folder, by name.
+    /// Names and texts of the files in a folder, sorted by name.
     pub fn texts(&self, folder: &str) -> Vec<(String, String)> {
         let path = self.root.join(folder.trim_start_matches('/'));
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -76,7 +76,7 @@ impl Machine {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// A soft limit of this process; infinity for none (proc_pid_limits(5)).
+    /// A soft limit of this process; infinity if unlimited (proc_pid_limits(5)).
     pub fn limit(&self, name: &str) -> Option<f64> {
         let text = self.text("/proc/self/limits")?;
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Processors that there are.
+    /// Number of processors.
     pub fn processors(&self) -> usize {
         let stat = self.text("/proc/stat").unwrap_or_default();
         let cpus = stat.lines().filter(|line| {

@@ -1,8 +1,8 @@
-//! `brunt doctor`: looks at a machine before anything is measured on it. What would spoil measurements or be refused is
-//! said with what it costs here and what to do.
+//! `brunt doctor`: checks a machine before measurements. Reports what would distort measurements or be refused, what
+//! that costs on this machine, and what to do about it.
 //!
-//! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, [`trial`] measures what takes seconds at the most.
-//! The rule: nothing is changed, and nothing is judged that was not seen.
+//! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, and [`trial`] makes measurements that take seconds at most.
+//! The rule: change nothing, and judge only what was observed.
 
 mod checks;
 mod groups;
@@ -38,19 +38,19 @@ pub struct Doctor {
 pub(super) enum Fitness {
     /// As it should be.
     Good,
-    /// Good to know: some measurements are off, or slower than they could be.
+    /// Worth knowing: some measurements are off, or slower than they could be.
     Note,
-    /// Figures are spoilt, or something is refused.
+    /// Figures are distorted, or something is refused.
     Bad,
 }
 
-/// What one check found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Diagnosis {
-    /// What was looked at.
+    /// The subject of the check.
     pub check: &'static str,
     pub fitness: Fitness,
-    /// What it is here.
+    /// What was found on this machine.
     pub found: String,
     /// What that costs here, measured or as documented.
     pub cost: Option<String>,

@@ -1,4 +1,4 @@
-//! What is measured or tried instead of read: for two seconds in all.
+//! Properties that are measured or tried instead of read, in about two seconds.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -12,29 +12,29 @@ use brunt_result::noise::MachineNoise;
 
 /// How long the machine's noise is measured.
 const NOISE_TIME: Duration = Duration::from_millis(1500);
-/// Calls of which the cost of one is the mean.
+/// Number of calls over which the cost per call is averaged.
 const CALLS: u32 = 50_000;
-/// Memory whose first touch is timed: pages of it, and of how many bytes each is.
+/// Fresh memory whose first touch is timed: number and size of its pages.
 const PAGES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 
-/// What was found; nothing of a machine that is only read.
+/// Results of the trials; empty for a machine that is only read.
 #[derive(Default)]
 pub struct Trials {
-    /// Nanoseconds for a reading of the clock, a system call, the first touch of a page of 4 KiB.
+    /// Nanoseconds per clock reading, per system call, and per first touch of a 4 KiB page.
     pub clock_ns: Option<f64>,
     pub call_ns: Option<f64>,
     pub page_ns: Option<f64>,
     pub noise: Option<MachineNoise>,
-    /// Why there is no ring, or no namespaces; an inner `None` when there are.
+    /// Why io_uring or namespaces are unavailable; an inner `None` if they work.
     pub ring: Option<Option<String>>,
     pub namespaces: Option<Option<String>>,
-    /// This program is linked statically.
+    /// Whether this program is linked statically.
     pub is_static: bool,
 }
 
 impl Trials {
-    /// Makes them all.
+    /// Runs all trials.
     pub fn make() -> Trials {
         let noise = NoiseMeter::start(Path::new("/proc"))
             .ok()
@@ -54,12 +54,12 @@ impl Trials {
     }
 }
 
-/// Has a value made though nobody wants it.
+/// Keeps the optimizer from removing a computation whose result is unused.
 fn touch<T>(value: T) {
     black_box(value);
 }
 
-/// Nanoseconds for one.
+/// Mean nanoseconds per call.
 fn each(count: u32, mut what: impl FnMut()) -> f64 {
     let begin = Clock::Monotonic.now();
     (0..count).for_each(|_| what());
@@ -75,7 +75,7 @@ fn first_touch() -> f64 {
     Clock::Monotonic.now().since(begin).as_secs_f64() * 1e9 / PAGES as f64
 }
 
-/// Tries the namespaces of a lab with this program; why there are none.
+/// Tries to create a lab's namespaces with this program; returns why that fails.
 fn namespaces() -> Option<String> {
     let tried = std::env::current_exe().and_then(|program| {
         Command::new(program)

@@ -1,4 +1,4 @@
-//! Properties of a device or a portal: `brunt io info` and `brunt io targets`. Nothing is read or written.
+//! `brunt io info` and `brunt io targets`: properties of a device or a portal. Reads and writes no data.
 
 use brunt_block::attempts::Attempted;
 use brunt_core::units::format_size;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// Prints what a device is.
+/// Prints the properties of a device.
 pub fn info(url: &str, output: &Output) -> Done {
     let backend = devices::open_to_look(url)?;
     let info = backend.info();

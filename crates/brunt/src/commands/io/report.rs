@@ -1,5 +1,4 @@
-//! The output of `brunt io`: lines for people, one object for programs, and the error that ends it if
-//! something was wrong.
+//! The output of `brunt io`: lines for people, one object for programs, and a failure if something went wrong.
 
 use std::fmt::{Arguments, Write};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use serde_json::json;
 use super::run::{Job, Run};
 use crate::cli::{Done, Failure};
 
-/// What was slower than the device, in a word, and what can be done about it.
+/// The bottleneck other than the device, in a word, and what to do about it.
 fn words(limit: Limit) -> (&'static str, &'static str) {
     match limit {
         Limit::Checksum => ("checksum", "use --checksum none"),
@@ -31,18 +30,18 @@ fn limit_line(limit: Limit) -> String {
     format!("  limit      the {name}, not the device; {advice}")
 }
 
-/// Figures of all requests; latencies in microseconds.
+/// Figures over all requests; latencies in microseconds.
 struct Figures {
     seconds: f64,
     iops: f64,
     mb_per_s: f64,
-    /// Of requests that went well; `None` if none did.
+    /// Latency of successful requests; `None` if there were none.
     latency: Option<Micros>,
     cpu_us: f64,
     user_us: f64,
     system_calls: f64,
     switches: f64,
-    /// Spent on the data of a request by this program.
+    /// CPU time that this program spends on the data of each request.
     data_us: f64,
     limit: Option<Limit>,
 }
@@ -90,10 +89,10 @@ impl Figures {
     }
 }
 
-/// Prints it, and fails when a request did, or data was wrong or missing.
+/// Prints the results.
 ///
 /// # Errors
-/// See above.
+/// A request failed, or data was wrong or missing.
 pub fn report(run: &Run<'_>, moved: &Moved) -> Done {
     let figures = Figures::of(moved);
     let checksum = moved.checksum.map(|sum| hex(&sum));
@@ -127,7 +126,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         ..
     } = figures;
     let (health, info) = (&moved.health, run.backend.info());
-    // With data on standard output, what is for people goes to standard error.
+    // With data on standard output, text for people goes to standard error.
     let data_on_stdout = matches!(&run.job, Job::Read { file: Some(path) } if path == "-");
     let say = |text: Arguments<'_>| match data_on_stdout {
         true => run.output.note(text),
@@ -200,7 +199,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     }
 }
 
-/// The first failed request.
+/// Describes the first failed request.
 fn first_error(moved: &Moved) -> Option<String> {
     moved
         .first_error
@@ -297,7 +296,7 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
 mod tests {
     use super::*;
 
-    /// Each limit is a line that says what to do about it.
+    /// Each limit has a line of advice.
     #[test]
     fn every_limit_has_advice() {
         let all = [

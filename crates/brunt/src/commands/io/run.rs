@@ -1,4 +1,4 @@
-//! A run of `brunt io`: opens device and files, holds the range against the device, and has `brunt-load` move it.
+//! A run of `brunt io`: opens the device and files, checks the range, and moves it through `brunt-load`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use super::{Checksum, Pattern, Range};
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// What is done.
+/// The operation.
 pub enum Job {
     Read {
         file: Option<String>,
@@ -32,7 +32,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// What the user typed.
+    /// The name of the subcommand.
     pub fn name(&self) -> &'static str {
         match self {
             Job::Read { .. } => "read",
@@ -42,7 +42,7 @@ impl Job {
     }
 }
 
-/// One run over one device.
+/// One run on one device.
 pub struct Run<'a> {
     pub range: Range,
     pub job: Job,
@@ -53,7 +53,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the device, and holds the range against it.
+    /// Opens the device and checks the range against it.
     pub fn new(range: Range, job: Job, output: &'a Output) -> Result<Run<'a>, Failure> {
         range.settle_engine()?;
         let backend = devices::open(&range.url, !matches!(job, Job::Write { .. }))?;
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Moves the range and says what came of it.
+    /// Moves the range and prints the results.
     pub fn go(self, checksum: Checksum) -> Done {
         let Range {
             offset,
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
             random: random.then_some(seed),
             depth,
             force_unit_access: matches!(self.job, Job::Write { fua: true, .. }),
-            // Data that comes around a second time has no place in a checksum of the range.
+            // A checksum of the range must not include data that is transferred a second time.
             sums: checksum == Checksum::Sha256 && !random && count <= once,
         };
         let bar = self.progress(count);
@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
         let seed = self.range.seed;
         Ok(match &self.job {
             Job::Read { file } => Work::Read(file.as_deref().map(open_output).transpose()?),
-            // Whoever asked for a part of the input knows that there is more.
+            // With a length or count, the input may be longer.
             Job::Write {
                 file: Some(path), ..
             } => Work::Copy {
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
     }
 
     fn progress(&self, count: u64) -> ProgressBar {
-        // Hidden by itself when standard error is no terminal.
+        // The bar hides itself if standard error is not a terminal.
         let bar = if self.output.is_json() {
             ProgressBar::hidden()
         } else {
@@ -161,7 +161,7 @@ impl From<TransferError> for Failure {
     }
 }
 
-/// A file to write from; `-` is standard input.
+/// Opens a file to write from; `-` is standard input.
 fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
     let input = match path {
         "-" => InputFile::stdin(),
@@ -171,7 +171,7 @@ fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
     Ok(Box::new(input))
 }
 
-/// A file to read into; `-` is standard output.
+/// Opens a file to read into; `-` is standard output.
 fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(io::stdout()));
@@ -181,7 +181,7 @@ fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
 }
 
 impl Range {
-    /// How many bytes of the device the range has, from the offset on.
+    /// Length of the range on this device in bytes, from the offset on.
     fn length_on(&self, backend: &dyn Backend) -> Result<u64, Failure> {
         let info = backend.info();
         let block = u64::from(info.block_bytes);

@@ -1,4 +1,4 @@
-//! `brunt lab exec`: runs a command on a host of a lab that stands, with this terminal.
+//! `brunt lab exec`: runs a command on a host of a running lab, attached to this terminal.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use super::registry::Registry;
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
-/// A lab that is being built answers when it stands.
+/// A lab that is being built answers once it is up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run a command on a host of a lab that stands, or a shell
@@ -35,7 +35,7 @@ pub struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Asks the lab for the way, and goes there.
+/// Asks the lab for access to the host, and runs the command there.
 pub fn run(args: ExecArgs, output: &Output) -> Done {
     let (lab, host) = match args.place.as_slice() {
         [lab, host] => (Some(lab.as_str()), host),
@@ -86,8 +86,8 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     end_as(&name, status)
 }
 
-/// Whether this process was in the foreground of its terminal. A shell behind the door becomes that, and cannot give
-/// it back: from within, it does not see who had it.
+/// Whether this process was in the foreground of its terminal. A shell inside the host's namespaces takes the
+/// foreground and cannot give it back, because from there it doesn't see the previous owner.
 struct Terminal {
     is_ours: bool,
 }

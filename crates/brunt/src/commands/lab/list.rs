@@ -1,4 +1,4 @@
-//! `brunt lab list`: the labs that stand.
+//! `brunt lab list`: lists the running labs.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use super::registry::{Registry, State};
 use super::standing::{Answer, Description, Request};
 use crate::cli::{Done, Output};
 
-/// A lab that takes longer is being built, or stopped.
+/// A lab that takes longer to answer is being built or stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List the labs that stand

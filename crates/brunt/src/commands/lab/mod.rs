@@ -1,5 +1,5 @@
-//! `brunt lab`: an experiment's hosts, links and targets for commands that Brunt does not know. One command for as long
-//! as it runs (`once.rs`), or a lab that stands in the background (`up.rs`) and is entered as often as its user likes.
+//! `brunt lab`: provides an experiment's hosts, links and targets to external commands. It builds a lab for a single
+//! command (`once.rs`), or leaves one running in the background (`up.rs`) that its user can enter repeatedly.
 
 mod down;
 mod exec;
@@ -27,7 +27,7 @@ use super::run::{Ground, serve, start_services};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
-/// Names and values for a command's environment.
+/// Environment variables for a command.
 type Variables = BTreeMap<String, String>;
 
 /// Run commands on the hosts of an experiment's lab, with the experiment's targets running
@@ -114,7 +114,7 @@ impl Plan {
         self.experiment.lab.as_ref().expect("read() refuses others")
     }
 
-    /// Builds it all. The caller goes on in namespaces of its own, on the workers' host.
+    /// Builds everything. Afterwards the caller runs in new namespaces, on the workers' host.
     fn build(&self, delay: Option<Duration>, output: &Output) -> Result<Built, Failure> {
         let (lab, scratch) = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
         if let Some(delay) = delay {
@@ -149,7 +149,7 @@ impl Plan {
         })
     }
 
-    /// Sets every link's delay, each way.
+    /// Sets the delay of every link, in each direction.
     fn move_apart(&self, lab: &BuiltLab, delay: Duration) -> Result<(), Failure> {
         let points = self.experiment.points();
         let links = points
@@ -166,27 +166,27 @@ impl Plan {
     }
 }
 
-/// A lab that stands, its targets, and the variables with their URLs.
+/// A running lab, its targets, and the variables with their URLs.
 struct Built {
     lab: BuiltLab,
     roles: Vec<Arc<dyn Role>>,
     variables: Variables,
-    /// End with it.
+    /// Dropped with the lab, which stops the services.
     _services: Option<Services>,
 }
 
 /// How a lab ended.
 struct Ending {
-    /// Targets that had died, and why.
+    /// Targets that died early, and why.
     died: Vec<RoleError>,
-    /// What links did that was not meant.
+    /// Unintended behaviour of links.
     trouble: Vec<String>,
     /// What each link did.
     links: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Built {
-    /// Stops the targets, and looks at what the links did.
+    /// Stops the targets and collects the links' reports.
     fn end(&self) -> Result<Ending, Failure> {
         let died = self
             .roles
@@ -215,7 +215,7 @@ impl Built {
 }
 
 impl Ending {
-    /// All that was not meant to happen.
+    /// Everything unintended that happened.
     fn all_trouble(&self) -> Vec<String> {
         self.died
             .iter()
@@ -225,7 +225,7 @@ impl Ending {
     }
 }
 
-/// `BRUNT_TARGET_…` of a target.
+/// The name of a target's variable, `BRUNT_TARGET_…`.
 fn variable(target: &str) -> String {
     let word = |letter: char| {
         if letter.is_ascii_alphanumeric() {
@@ -240,11 +240,11 @@ fn variable(target: &str) -> String {
     )
 }
 
-/// Ends as a command did: with its status, as a shell would.
+/// Ends like the command, with its exit status, as a shell does.
 fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
     match status.code() {
         Some(0) => Ok(()),
-        // The command's own status is what its caller wants to know.
+        // The caller expects the command's own status.
         Some(code) => std::process::exit(code),
         None => Err(Failure::failed(format!("{name}: {status}"))),
     }
@@ -252,7 +252,7 @@ fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
 
 #[cfg(test)]
 mod tests {
-    /// Names that a shell can read.
+    /// Variable names are valid in a shell.
     #[test]
     fn variables() {
         assert_eq!(

@@ -1,5 +1,5 @@
-//! `brunt lab FILE -- COMMAND`: one external command on a host of an experiment's lab, which goes with it. For
-//! measurements that Brunt does not make itself, such as of a kernel's own initiator.
+//! `brunt lab FILE -- COMMAND`: runs one external command on a host of an experiment's lab and removes the lab
+//! afterwards. For measurements that Brunt doesn't make itself, such as those of a kernel's own initiator.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ pub fn run(args: &OnceArgs, output: &Output) -> Done {
     end_as(&name, status)
 }
 
-/// Until it ends, or is told to because we were.
+/// Waits until the command ends. An interruption sends it SIGTERM, and SIGKILL after [`END_TIME`].
 fn wait(mut child: Child, output: &Output) -> std::io::Result<ExitStatus> {
     let mut asked: Option<Instant> = None;
     loop {

@@ -1,8 +1,8 @@
-//! Where labs that stand are found: a folder of this user's with, for each, a socket (`NAME.sock`), a state file
-//! (`NAME.json`) and what it says (`NAME.log`).
+//! Finds running labs: a per-user folder with, for each lab, a socket (`NAME.sock`), a state file (`NAME.json`) and a
+//! log (`NAME.log`).
 //!
-//! The rule: a lab stands as long as somebody listens at its socket. What a lab that was killed left here is removed by
-//! the next command that looks; nothing else of it is left, the kernel sees to that.
+//! The rule: a lab is running as long as a process listens on its socket. The next command that looks removes the files
+//! of a lab that was killed; the kernel has removed everything else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,29 +18,29 @@ use serde::{Deserialize, Serialize};
 use super::standing::{Answer, Request};
 use crate::cli::Failure;
 
-/// Longest name of a lab: the path of a socket has 108 bytes.
+/// Longest name of a lab: a socket path has at most 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// What the state file says, written as soon as the lab has a process.
+/// Contents of the state file, written as soon as the lab has a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
     /// The experiment's file.
     pub file: PathBuf,
-    /// The process that holds it; killing it removes all of it.
+    /// The process that holds the lab; killing it removes the whole lab.
     pub pid: i32,
     /// Seconds since 1970.
     pub since_s: u64,
 }
 
-/// This user's folder.
+/// This user's registry folder.
 pub struct Registry {
     folder: PathBuf,
 }
 
 impl Registry {
-    /// The one under $XDG_RUNTIME_DIR or /run/user, or else under /tmp; made if it is missing.
+    /// Opens the folder under $XDG_RUNTIME_DIR or /run/user, or else under /tmp, creating it if needed.
     pub fn open() -> Result<Registry, Failure> {
         let user = geteuid().as_raw();
         let given = std::env::var_os("XDG_RUNTIME_DIR")
@@ -58,7 +58,7 @@ impl Registry {
             }
             _ => {}
         }
-        // In /tmp anybody could have made it. Who can write to it can enter the labs.
+        // In /tmp any user could have created it, and write access to it is access to the labs.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
             let what = format!(
@@ -71,12 +71,12 @@ impl Registry {
         Ok(Registry { folder })
     }
 
-    /// A file of a lab.
+    /// The path of a file of a lab.
     pub fn path(&self, name: &str, kind: &str) -> PathBuf {
         self.folder.join(format!("{name}.{kind}"))
     }
 
-    /// Reserves a name: whoever connects is answered as soon as somebody serves the listener.
+    /// Reserves a name. Clients can connect at once, and get an answer when the listener is served.
     pub fn reserve(&self, name: &str) -> Result<UnixListener, Failure> {
         check_name(name)?;
         let _alone = self.lock()?;
@@ -106,7 +106,7 @@ impl Registry {
         }
     }
 
-    /// All labs that stand or are being built, by name.
+    /// All labs that are running or being built, by name.
     pub fn all(&self) -> Result<Vec<State>, Failure> {
         let _alone = self.lock()?;
         self.sweep()?;
@@ -117,7 +117,7 @@ impl Registry {
         Ok(self.names()?.iter().filter_map(read).collect())
     }
 
-    /// The lab that is meant: the one of this name, or the only one.
+    /// Finds the lab of this name, or the only lab if there is no name.
     pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
         let all = self.all()?;
         let names = || {
@@ -143,7 +143,7 @@ impl Registry {
         }
     }
 
-    /// Asks a lab. `patience` is how long it may take.
+    /// Sends a request to a lab. `patience` is how long the answer may take.
     pub fn ask(
         &self,
         name: &str,
@@ -158,7 +158,7 @@ impl Registry {
         Ok((serde_json::from_str(&line)?, door))
     }
 
-    /// One command at a time looks for what labs left and reserves names; released when dropped.
+    /// Lets one command at a time clean up and reserve names; released when dropped.
     fn lock(&self) -> Result<File, Failure> {
         let failed =
             |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
@@ -167,7 +167,7 @@ impl Registry {
         Ok(folder)
     }
 
-    /// Removes what labs left that were killed.
+    /// Removes the files of labs that were killed.
     fn sweep(&self) -> Result<(), Failure> {
         for name in self.names()? {
             let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -197,7 +197,7 @@ impl Registry {
     }
 }
 
-/// What a lab of this file is called unless its user says otherwise.
+/// The name of a lab from this file unless the user specifies one.
 pub fn default_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let usual = |letter: char| if is_usual(letter) { letter } else { '_' };

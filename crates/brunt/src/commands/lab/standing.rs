@@ -1,7 +1,6 @@
-//! The process that holds a lab: it answers whoever connects to the lab's socket, until it is asked to end.
+//! The process that holds a lab: it answers requests on the lab's socket until it is asked to end.
 //!
-//! The rule: nobody who connects can hold it up: requests are short, come at once or not at all, and are answered one
-//! after the other.
+//! The rule: no client can block it. Requests are short, must arrive promptly, and are answered one after the other.
 
 use std::fs;
 use std::io;
@@ -18,52 +17,52 @@ use serde::{Deserialize, Serialize};
 use super::{Built, Plan, Variables};
 use crate::cli::{Failure, Output};
 
-/// How long a client may take for its request.
+/// How long a client may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
-/// How often to check for a signal while nobody asks.
+/// Interval between checks for a signal while there are no requests.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// What a lab can be asked.
+/// A request to a lab.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// What it consists of.
+    /// Describe the lab.
     Describe,
-    /// The way to a host.
+    /// Give access to a host.
     Enter {
-        /// Its name.
+        /// Name of the host.
         host: String,
     },
-    /// To end.
+    /// End the lab.
     End,
 }
 
-/// What it answers.
+/// A lab's answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// To [`Request::Describe`].
     Description(Description),
-    /// To [`Request::Enter`], with a door.
+    /// To [`Request::Enter`], sent along with a door.
     Entrance {
-        /// Where the host's processes run, unless anywhere.
+        /// The cores for the host's processes; `None` if they may run on any.
         cores: Option<Vec<usize>>,
-        /// For their environment.
+        /// Environment variables for the host's processes.
         variables: Variables,
     },
-    /// To [`Request::End`]: it ends now.
+    /// To [`Request::End`]: the lab ends now.
     Ending {
-        /// What was not meant to happen.
+        /// Everything unintended that happened.
         trouble: Vec<String>,
         /// What each link did.
         links: serde_json::Map<String, serde_json::Value>,
     },
-    /// It cannot be done.
+    /// The request was refused.
     Refused {
-        /// Why.
+        /// The reason.
         what: String,
     },
 }
@@ -71,9 +70,9 @@ pub enum Answer {
 /// What a lab consists of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
-    /// In the order of the file.
+    /// Hosts, in the order of the file.
     pub hosts: Vec<HostDescription>,
-    /// Names of its links and their ends.
+    /// Names of the links and their ends.
     pub links: Vec<LinkDescription>,
     /// `BRUNT_TARGET_…` and the URL of each target.
     pub targets: Variables,
@@ -81,21 +80,21 @@ pub struct Description {
     pub trouble: Vec<String>,
 }
 
-/// A host of it.
+/// A host of the lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostDescription {
     pub name: String,
     pub address: Ipv4Addr,
 }
 
-/// A link of it.
+/// A link of the lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkDescription {
     pub name: String,
     pub between: [String; 2],
 }
 
-/// Answers until it is asked to end, or a signal says so.
+/// Answers requests until one asks to end, or a signal arrives.
 pub fn serve(
     listener: &UnixListener,
     plan: &Plan,
@@ -118,7 +117,7 @@ pub fn serve(
         let Ok((socket, _)) = listener.accept() else {
             continue;
         };
-        // A client that is gone, or says nothing, is nobody's trouble but its own.
+        // A client that disconnected or sends nothing is ignored.
         let Ok(request) = hear(&socket) else { continue };
         let (answer, door) = answer(&request, plan, built)?;
         let line = serde_json::to_string(&answer).map_err(Failure::failed)?;
@@ -136,8 +135,8 @@ pub fn serve(
     Ok(())
 }
 
-/// Waits for what has ended and has no other parent any more. This is the first process of its namespace, which the
-/// others are left to: what a command leaves running, or a command whose caller was killed.
+/// Reaps orphans. This is the first process of its namespace, which inherits them: processes that a command left
+/// running, and commands whose caller was killed.
 fn reap_orphans(built: &Built) {
     let is_target = |pid: i32| {
         built
@@ -150,14 +149,14 @@ fn reap_orphans(built: &Built) {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // How a target ended is for its role to find out.
+        // Leave targets to their roles, which need the exit status.
         let Some(pid) = number
             .filter(|pid| *pid > 1 && !is_target(*pid))
             .and_then(Pid::from_raw)
         else {
             continue;
         };
-        // Refused for those that are somebody else's.
+        // Fails for processes that have another parent.
         let _ = waitid(
             WaitId::Pid(pid),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -266,7 +265,7 @@ fn describe(plan: &Plan, built: &Built) -> Result<Description, Failure> {
     })
 }
 
-/// The listener that whoever started this process left on its standard input.
+/// The listener that the parent process passed as standard input.
 pub fn inherited_listener() -> io::Result<UnixListener> {
     Ok(UnixListener::from(
         io::stdin().as_fd().try_clone_to_owned()?,

@@ -1,6 +1,6 @@
-//! `brunt lab up`: sets a lab up and leaves it standing in the background.
+//! `brunt lab up`: builds a lab and leaves it running in the background.
 //!
-//! The rule: mistakes are answered here. This process waits until the lab stands or failed to, and says which.
+//! The rule: mistakes are reported here. This process waits until the lab is up or has failed, and says which.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub struct UpArgs {
     held: bool,
 }
 
-/// Starts the process that holds the lab, or is it.
+/// Starts the process that holds the lab, or acts as that process.
 pub fn run(args: &UpArgs, output: &Output) -> Done {
     let plan = Plan::read(&args.experiment)?;
     if args.held {
@@ -77,7 +77,7 @@ pub fn run(args: &UpArgs, output: &Output) -> Done {
     }
 }
 
-/// The side that stays.
+/// Runs in the background process.
 fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
     leave_terminal();
     let listener = standing::inherited_listener()
@@ -86,7 +86,7 @@ fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
     standing::serve(&listener, plan, &built, output)
 }
 
-/// Starts the other process, which gets the listener.
+/// Starts the background process, which inherits the listener.
 fn start(
     args: &UpArgs,
     name: &str,
@@ -123,7 +123,7 @@ fn start(
     Ok((child, state))
 }
 
-/// Until it answers, which it does when it stands.
+/// Waits until the lab answers, which it does once it is up.
 fn wait_for_lab(
     child: &mut Child,
     name: &str,
@@ -138,7 +138,7 @@ fn wait_for_lab(
                     "the lab gave an answer to another question",
                 ));
             }
-            // Not yet, or not any more.
+            // Not up yet, or already gone.
             Err(_) => {}
         }
         if let Some(status) = child.try_wait().map_err(Failure::failed)? {
@@ -156,7 +156,7 @@ fn wait_for_lab(
     }
 }
 
-/// What the other process said before it ended.
+/// The failure that the background process logged before it ended.
 fn explain(is_usage: bool, name: &str, registry: &Registry) -> Failure {
     let said = std::fs::read_to_string(registry.path(name, "log")).unwrap_or_default();
     let said = said.trim().replace("brunt lab: ", "");

@@ -1,4 +1,4 @@
-//! `brunt lake add`.
+//! `brunt lake add`: adds a trace to a lake of several taps.
 
 use std::path::PathBuf;
 

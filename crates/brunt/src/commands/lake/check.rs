@@ -1,4 +1,4 @@
-//! `brunt lake check`.
+//! `brunt lake check`: finds missing and damaged parts of a trace or lake, and repairs its catalog.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     })
 }
 
-/// What a repair did, in a sentence.
+/// Describes what a repair did.
 fn told(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are whole".to_string(),

@@ -1,4 +1,4 @@
-//! `brunt lake compact`.
+//! `brunt lake compact`: merges the parts of a trace or lake into large ones.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `brunt lake manifest`.
+//! `brunt lake manifest`: writes the Delta Lake logs by which other engines find the parts.
 
 use std::path::PathBuf;
 

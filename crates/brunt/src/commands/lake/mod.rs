@@ -1,5 +1,5 @@
-//! `brunt lake`: what is done with the tables of traces and results after they were written. `brunt_capture::trace::lake`
-//! gathers traces and keeps their parts large, `brunt-remote` moves them to object stores.
+//! `brunt lake`: maintains the tables of traces and results after they were written. `brunt_capture::trace::lake`
+//! gathers traces and keeps their parts large; `brunt-remote` moves them to object stores.
 
 mod add;
 mod check;
@@ -65,7 +65,7 @@ struct WriteArgs {
     keep_old: Option<Span>,
 }
 
-/// Queries through logs are over by then, or have opened all their files.
+/// By then, queries that use the log are over or have opened all their files.
 const KEEP_OLD_WITH_LOG: Duration = Duration::from_secs(600);
 
 /// `--by`.
@@ -78,7 +78,7 @@ enum By {
 }
 
 impl WriteArgs {
-    /// For the lake in `root`.
+    /// The options for the lake in `root`.
     fn options(&self, root: &Path) -> GatherOptions {
         let keep_old = self.keep_old.map(|span| span.0);
         GatherOptions {
@@ -150,10 +150,10 @@ impl Subcommand for Lake {
     }
 }
 
-/// Keeps those away who move the parts of a trace to an object store: what they have moved would be missing, as it is where
-/// they were before.
+/// Locks out moves of a trace's parts to an object store, because moved parts would be missing here. Refuses a folder
+/// whose parts have already been moved.
 fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
-    // What is no folder is somebody else's complaint.
+    // Other code reports a path that isn't a folder.
     let lock = folder
         .is_dir()
         .then(|| FolderLock::shared(folder))
@@ -167,7 +167,7 @@ fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
     Ok(lock)
 }
 
-/// Says what was done.
+/// Prints what was done.
 fn print(gathered: &Gathered, output: &Output) {
     let counts = &gathered.counts;
     for damaged in &gathered.damaged {
@@ -205,7 +205,7 @@ fn print(gathered: &Gathered, output: &Output) {
     output.object(&object);
 }
 
-/// What an error means for the exit status, and what can be done.
+/// Maps an error to an exit status and advice.
 fn failure(error: GatherError) -> Failure {
     match &error {
         GatherError::Trace(ReplayError::Lake(_)) | GatherError::Lake(LakeError::Io { .. }) => {

@@ -34,7 +34,7 @@ pub struct PullArgs {
     wait: Span,
 }
 
-/// Fetches what is not here.
+/// Fetches the parts that are missing here.
 pub fn run(args: &PullArgs, output: &Output) -> Done {
     let address: RemoteAddress = args.from.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();

@@ -51,7 +51,7 @@ pub struct PushArgs {
     pub wait: Span,
 }
 
-/// Moves what is there.
+/// Moves the existing parts.
 pub fn run(args: &PushArgs, output: &Output) -> Done {
     let address: RemoteAddress = args.to.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();
@@ -109,7 +109,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }
 
-/// Refuses parts that a lake in the store would be taken to have the rows of, and has not.
+/// Refuses parts that a lake at the destination would hide: readers would see the lake as complete without them.
 fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteError> {
     let (store, address) = (mover.store(), mover.address());
     if store.list(&address.key(CATALOG_FOLDER), 1)?.is_empty() {

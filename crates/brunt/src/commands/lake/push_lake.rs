@@ -1,4 +1,4 @@
-//! `brunt lake push` of a lake: copies the version that is the newest when it begins.
+//! `brunt lake push` of a lake: copies the version that is the newest when the push begins.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use super::push::PushArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::remote::{failure, left_behind, move_while_answered, told};
 
-/// Copies what the store does not have, and deletes there what nobody needs if that is wanted.
+/// Copies what the store lacks, and if requested deletes what it no longer needs.
 pub fn run(
     args: &PushArgs,
     store: Box<dyn RemoteStore>,
@@ -27,7 +27,7 @@ pub fn run(
     let folder = &args.folder;
     let _locks = (
         FolderLock::shared(folder).map_err(failure)?,
-        // Beside a capture and a compaction, but not beside another push.
+        // May run alongside a capture and a compaction, but not alongside another push.
         FolderLock::pushing(folder).map_err(failure)?,
     );
     let mark = LakeMark::read_or_make(folder).map_err(failure)?;
@@ -93,7 +93,7 @@ pub fn run(
     Ok(())
 }
 
-/// Sends a plan's files in their order; what names others goes when all of these are there. The counts are those of parts.
+/// Sends a plan's files in order: a file that refers to others is sent after them. The counts are of parts.
 fn send(
     args: &PushArgs,
     plan: &LakePlan,

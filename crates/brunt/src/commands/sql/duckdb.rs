@@ -1,4 +1,4 @@
-//! DuckDB: the program, or else its Python module. Views over lists of parts, then the statement.
+//! Asks DuckDB, by its program or else its Python module. Creates views over lists of parts, then runs the statement.
 
 use std::ffi::{OsStr, OsString};
 use std::iter;
@@ -12,9 +12,9 @@ use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
 use super::lake::{Lake, LakeColumn, LakeTable, plain};
 use super::python;
 
-/// The statements that come before the question: they make a view of each table.
+/// Statements that run before the question: they create a view of each table.
 fn preparation(lake: &Lake) -> Vec<String> {
-    // A question that takes seconds would have a progress bar among its rows.
+    // For queries that take seconds, a progress bar would appear among the rows.
     let quiet = "SET enable_progress_bar = false".to_string();
     iter::once(quiet)
         .chain(lake.tables.iter().map(view))
@@ -35,8 +35,8 @@ fn view(table: &LakeTable) -> String {
     format!("CREATE VIEW \"{}\" AS {rows}", table.table.name)
 }
 
-/// A statement for the rows of a group. Twins are taken as they are stored: by them DuckDB leaves parts out, by what it computes
-/// it does not.
+/// A statement for the rows of a group. Uses stored twins as they are: DuckDB can skip parts by a stored column, but
+/// not by a computed one.
 fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
     let (mut columns, mut twins) = (Vec::new(), Vec::new());
     for LakeColumn {
@@ -59,41 +59,41 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
         .iter()
         .map(|part| format!("'{}'", plain(part).replace('\'', "''")));
     let (columns, parts) = (columns.join(", "), parts.collect::<Vec<_>>().join(", "));
-    // Folders of a lake are named like columns, which the parts of its capture do not have.
+    // The folders of a lake are named like columns, which its captured parts lack.
     let options = match group.not_in_all.is_empty() {
         true => "hive_partitioning = false",
-        // Every footer is read for that.
+        // This reads every footer.
         false => "hive_partitioning = false, union_by_name = true",
     };
     format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
 }
 
-/// What DuckDB executes for a question.
+/// The script that DuckDB executes for a question.
 pub struct DuckdbScript {
-    /// Opens an object store, where that is where the parts are.
+    /// Statement that gives access to an object store, if the parts are in one.
     pub secret: Option<String>,
-    /// Makes a view of each table, and one of the question.
+    /// Statements that create a view of each table and of the question.
     pub preparation: Vec<String>,
-    /// Asks for the statement that writes the answer to a file, or for the plan.
+    /// Produces the statement that writes the answer to a file, or the plan.
     pub last: LastStatement,
 }
 
-/// What comes last in a script.
+/// The last statement of a script.
 pub enum LastStatement {
-    /// A statement whose one value is the statement that writes the file.
+    /// A statement whose single value is the statement that writes the file.
     CopyStatement(String),
-    /// A statement that answers with the plan.
+    /// A statement that returns the plan.
     Plan(String),
 }
 
 impl DuckdbScript {
-    /// For a statement about these tables, with the answer in the file `rows`.
+    /// A script for a statement about these tables, with the answer in the file `rows`.
     fn new(lake: &Lake, statement: &str, rows: &Path, explain: bool) -> DuckdbScript {
         let mut preparation = preparation(lake);
         let last = if explain {
             LastStatement::Plan(format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}"))
         } else {
-            // The statement may end with a comment.
+            // The line break is needed because the statement may end with a comment.
             preparation.push(format!(
                 "CREATE TEMP VIEW brunt_answer AS SELECT * FROM (\n{statement}\n)"
             ));
@@ -107,12 +107,12 @@ impl DuckdbScript {
     }
 }
 
-/// A statement whose value is the statement that writes the answer. DuckDB would write integers of 128 bits as
+/// A statement whose value is the statement that writes the answer. DuckDB would write 128-bit integers as
 /// floating-point numbers, intervals without microseconds and times of day without their zone, and would refuse a few
-/// other types: each is cast to a type that holds all of it. An integer of more than 38 digits is an error.
+/// other types: each is cast to a type that preserves all of it. An integer of more than 38 digits is an error.
 fn copy_statement(rows: &Path) -> String {
     let file = quoted(&rows.to_string_lossy());
-    // The statement is itself a text in SQL.
+    // This statement is itself inside an SQL string.
     let to = quoted(&format!(
         " FROM brunt_answer) TO {file} (FORMAT parquet, COMPRESSION zstd)"
     ));
@@ -127,19 +127,19 @@ fn copy_statement(rows: &Path) -> String {
     )
 }
 
-/// A text as SQL has it.
+/// Quotes an SQL string.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A text as the program's own commands have it.
+/// Quotes a string for the program's dot commands.
 fn dot_quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,
-/// or else the program as it is.
+/// Asks the program that BRUNT_DUCKDB names. By default: the program `duckdb` if it reads nanoseconds, else the module,
+/// else the program anyway.
 pub fn ask(
     lake: &Lake,
     statement: &str,
@@ -180,7 +180,7 @@ fn ask_any(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, Engin
     }
 }
 
-/// Whether a version, as `v1.5.6 (…)` or `2.0.0`, reads times as they are stored.
+/// Whether a version, such as `v1.5.6 (…)` or `2.0.0`, reads times as they are stored.
 pub fn reads_nanoseconds(version: &str) -> bool {
     let major = version.trim_start_matches('v').split('.').next();
     major
@@ -195,7 +195,7 @@ fn ask_program(
 ) -> Result<Option<Answer>, EngineError> {
     let mut text = String::from("SELECT version() AS version;\n");
     if let Some(secret) = &script.secret {
-        // These answer, too.
+        // These statements print output, too.
         text += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
     }
     for statement in &script.preparation {
@@ -205,11 +205,11 @@ fn ask_program(
         LastStatement::Plan(plan) => format!("{plan}\n;\n"),
         LastStatement::CopyStatement(statement) => {
             let file = dot_quoted(&call.scratch.path().join("copy.sql"));
-            // Its `.read` wants a file, and `.once` writes one.
+            // `.read` needs a file, which `.once` writes.
             format!(".mode list\n.headers off\n.once {file}\n{statement};\n.read {file}\n")
         }
     };
-    // No settings of the user, and an end at the first mistake.
+    // Ignore the user's settings, and stop at the first error.
     let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"].map(OsStr::new);
     let Some(ended) = run(program, &options, &text, call.output)? else {
         return Ok(None);
@@ -240,14 +240,14 @@ fn ask_program(
 pub struct PlanRead {
     /// Scans of tables.
     pub scans: u64,
-    /// Files that they opened, together.
+    /// Files that the scans opened, in total.
     pub parts: u64,
-    /// Bytes that were read; none where the system does not say.
+    /// Bytes read; `None` if the system doesn't report them.
     pub bytes: Option<u64>,
 }
 
 impl PlanRead {
-    /// By the plan that was printed.
+    /// Extracted from the printed plan.
     pub fn of(answer: &Answer) -> PlanRead {
         let mut read = PlanRead::default();
         answer
@@ -259,9 +259,8 @@ impl PlanRead {
     }
 }
 
-/// Adds what a plan says was opened. The program prints the plan as it is, the module in a row, as text; versions differ in
-/// where in the plan things stand. How many bytes were read is what the script has counted: versions 1.5.5 and 1.5.6 say far
-/// too few.
+/// Adds what a plan says was opened. The program prints the plan as it is, the module as text in a row; its structure
+/// differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6 report far too few.
 fn add(name: &str, value: &Value, read: &mut PlanRead) {
     match value {
         Value::String(text) if name == "analyzed_plan" => {
@@ -269,7 +268,7 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
                 add("", &plan, read);
             }
         }
-        // Numbers of a scan's extra information stand in texts.
+        // Numbers in a scan's extra information are strings.
         Value::String(files) if name == "Total Files Read" => {
             read.scans += 1;
             read.parts += files.parse().unwrap_or(0);
@@ -287,7 +286,7 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
 mod tests {
     use super::*;
 
-    /// Plans of both versions, in which the same stands elsewhere.
+    /// Plans of both versions, which have the same values in different places.
     #[test]
     fn plans() {
         let scan = r#"[{"extra_info":{"Total Files Read":"3"}},{"extra_info":{},"children":[{"extra_info":{"Total Files Read":"2"}}]}]"#;

@@ -1,5 +1,6 @@
-//! An engine as another process: a script goes in, the answer is a Parquet file, and the exit status says why there is
-//! none. The rule: whatever is missing or mistaken can be mended by the user, so it is exit status 2 with advice.
+//! Runs an engine as another process: a script goes in, the answer is a Parquet file, and the exit status says why
+//! there is none. The rule: the user can fix anything missing or wrong, so it is reported with advice and
+//! exit status 2.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -30,7 +31,7 @@ pub enum SqlEngine {
 }
 
 impl SqlEngine {
-    /// What it is called, also to the script that asks it by its Python module.
+    /// The engine's name, also in requests to the Python script.
     pub fn name(self) -> &'static str {
         match self {
             SqlEngine::Duckdb => "duckdb",
@@ -48,74 +49,74 @@ impl fmt::Display for SqlEngine {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// No such program or module.
+    /// The program or module doesn't exist.
     #[error("{engine} is not installed: {tried}")]
     Missing {
-        /// Which engine.
+        /// The engine.
         engine: SqlEngine,
-        /// What was looked for.
+        /// The attempts to find it, for the message.
         tried: String,
     },
-    /// Nobody answers at the address.
+    /// There is no answer at the address.
     #[error("no Spark Connect server answers: {0}")]
     Unreachable(String),
-    /// It did not like the statement, or could not read a part.
+    /// The engine rejected the statement, or could not read a part.
     #[error("{engine} refuses the statement: {message}")]
     Refused {
-        /// Which engine.
+        /// The engine.
         engine: SqlEngine,
-        /// What it says.
+        /// The engine's message.
         message: String,
     },
-    /// It was started and ended in another way.
+    /// The engine started but ended in another way.
     #[error("{engine} ended without an answer ({status}): {message}")]
     Ended {
-        /// Which engine.
+        /// The engine.
         engine: SqlEngine,
         /// How it ended.
         status: String,
-        /// What it says.
+        /// The engine's message.
         message: String,
     },
-    /// What it printed first is not its version.
+    /// The first thing that it printed is not its version.
     #[error("{engine} printed something other than its version: {source}")]
     NoVersion {
-        /// Which engine.
+        /// The engine.
         engine: SqlEngine,
-        /// Where it is no JSON.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// The file that it wrote cannot be read.
+    /// The file written by the engine cannot be read.
     #[error("the answer of {engine} cannot be read: {source}")]
     Unreadable {
-        /// Which engine.
+        /// The engine.
         engine: SqlEngine,
-        /// Why.
+        /// The reason.
         source: LakeError,
     },
-    /// The system does not start it.
+    /// The system could not start the engine.
     #[error("{program} cannot be run: {message}")]
     NotStarted {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The system's message.
         message: String,
     },
-    /// The system does not let us wait for it, or write the script for it.
+    /// Waiting for the engine, or writing its script, failed.
     #[error("{path}: {source}")]
     Io {
         /// The program or file.
         path: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The user did not want to wait for the rest.
+    /// The user interrupted before the end.
     #[error("interrupted before the whole answer was printed")]
     Interrupted,
 }
 
 impl EngineError {
-    /// With what to do about it.
+    /// Converts it to a failure, with advice.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
             EngineError::Missing {
@@ -150,23 +151,23 @@ impl EngineError {
     }
 }
 
-/// What an engine answered.
+/// An engine's answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Who answered.
+    /// The engine that answered.
     pub engine: SqlEngine,
-    /// Its version.
+    /// The engine's version.
     pub version: String,
-    /// The Parquet file with the rows, in the engine's order; not there if it was asked for its plan.
+    /// The Parquet file with the rows, in the engine's order; doesn't exist if the plan was requested.
     pub rows: PathBuf,
-    /// What the engine printed behind its version: the plan, if that was asked for.
+    /// Output after the version: the plan, if requested.
     pub printed: Vec<Value>,
-    /// Bytes that its process read; none where the system does not say.
+    /// Bytes read by its process; `None` if the system doesn't report them.
     pub bytes_read: Option<u64>,
 }
 
 impl Answer {
-    /// An answer from what an engine printed, its version first as a line of JSON, and the file with the rows.
+    /// Builds an answer from the engine's output, whose first line is the version as JSON, and the file with the rows.
     pub fn of(engine: SqlEngine, printed: &[u8], rows: &Path) -> Result<Answer, EngineError> {
         let lines = serde_json::Deserializer::from_slice(printed).into_iter::<Value>();
         let mut lines = lines
@@ -186,12 +187,12 @@ impl Answer {
         })
     }
 
-    /// Who answered, with the version.
+    /// The engine and its version.
     pub fn engine_name(&self) -> String {
         format!("{} {}", self.engine, self.version)
     }
 
-    /// What the user should know of this engine.
+    /// A note on the limitations of this engine's version.
     pub fn note(&self) -> Option<String> {
         let cuts =
             self.engine == SqlEngine::Duckdb && !super::duckdb::reads_nanoseconds(&self.version);
@@ -204,30 +205,30 @@ impl Answer {
     }
 }
 
-/// What every engine needs to be asked.
+/// Context of a question to any engine.
 pub struct EngineCall<'a> {
     /// The file for the answer.
     pub rows: PathBuf,
     /// A folder for other files.
     pub scratch: &'a SqlScratch,
-    /// Whether the user interrupts.
+    /// Reports whether the user interrupted.
     pub output: &'a Output,
 }
 
 /// How a process ended.
 pub struct Ended {
-    /// Its exit status; none after a signal.
+    /// Its exit status; `None` after a signal.
     pub status: Option<i32>,
     /// Its standard output.
     pub printed: Vec<u8>,
-    /// Its standard error, without blanks around it.
+    /// Its standard error, without surrounding white space.
     pub message: String,
-    /// Bytes that it read, of files and otherwise; none where the system does not say.
+    /// Bytes read from files and elsewhere; `None` if the system doesn't report them.
     pub bytes_read: Option<u64>,
 }
 
-/// Runs a program with this input, until it ends or the user interrupts; `None` if there is no such program. It ends
-/// with this process, too.
+/// Runs a program with this input until it ends or the user interrupts; `None` if the program doesn't exist. It also
+/// ends with this process.
 pub fn run(
     program: &OsStr,
     arguments: &[&OsStr],
@@ -240,7 +241,7 @@ pub fn run(
     };
     let mut child = bound::command(program)
         .args(arguments)
-        // Calendar times are printed as they are stored, and no library's warning hides an error.
+        // Print calendar times as stored, and keep library warnings from hiding an error.
         .env("TZ", "UTC")
         .env("PYTHONWARNINGS", "ignore")
         .stdin(Stdio::piped())
@@ -253,7 +254,7 @@ pub fn run(
     let mut stderr = child.stderr.take().expect("piped");
     let (mut printed, mut message) = (Vec::new(), Vec::new());
     let waited = std::thread::scope(|scope| {
-        // One that ends early says why in its own words.
+        // Ignore errors: a program that ends early reports why itself.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         let read = scope.spawn(|| stdout.read_to_end(&mut printed));
         let errors = scope.spawn(|| stderr.read_to_end(&mut message));
@@ -286,10 +287,10 @@ pub fn run(
     }
 }
 
-/// Waits until a child has ended, which it stays to be asked about; `false` if the user interrupts first.
+/// Waits until a child has ended, without reaping it; `false` if the user interrupts first.
 fn wait(child: &Child, output: &Output) -> io::Result<bool> {
     let descriptor = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    // A signal ends a poll, unless another thread took it.
+    // A signal interrupts the poll unless another thread handles it.
     let look = Timespec {
         tv_sec: 0,
         tv_nsec: 100_000_000,
@@ -304,8 +305,8 @@ fn wait(child: &Child, output: &Output) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Ends a child and what it has started: by SIGTERM, at which the script for Spark has the server end the question, and
-/// by SIGKILL if that takes too long.
+/// Ends a child and its own children: with SIGTERM, on which the Spark script makes the server cancel the query, and
+/// with SIGKILL if that takes too long.
 fn end(child: &Child) {
     const GRACE: Duration = Duration::from_secs(2);
     let group = Pid::from_child(child);
@@ -322,7 +323,7 @@ fn end(child: &Child) {
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-/// What a child that is ending has read with system calls; the system knows it until somebody asks how it ended.
+/// Bytes that an ending child has read with system calls; the kernel keeps the count until the child is reaped.
 fn bytes_read(child: &Child) -> Option<u64> {
     waitid(
         WaitId::Pid(Pid::from_child(child)),
@@ -341,7 +342,7 @@ fn bytes_read(child: &Child) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The first line is the version; a line that is cut is an error.
+    /// The first line is the version; a truncated line is an error.
     #[test]
     fn the_version_is_printed_first() {
         let of = |printed: &[u8]| Answer::of(SqlEngine::Duckdb, printed, Path::new("rows"));

@@ -1,5 +1,5 @@
-//! The tables that a statement names, with their parts in a folder. The one rule: an engine is only given parts that
-//! this program could read itself: of its version, with its columns, and with a whole footer.
+//! Finds the tables that a statement names, with their parts in a folder. The one rule: an engine receives only parts
+//! that this program could read itself: of its version, with its columns, and with a complete footer.
 
 use std::path::Path;
 
@@ -11,16 +11,16 @@ use brunt_result::tables::TABLES;
 
 use crate::cli::Failure;
 
-/// Why a folder cannot be asked.
+/// Why a folder cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Nothing that has tables.
+    /// It contains no tables.
     #[error("{0} contains neither a trace nor results")]
     Neither(String),
-    /// Results, and the question is one to a trace.
+    /// It contains results, but the question is about a trace.
     #[error("{0} contains results, and this analysis is of traces")]
     NoTrace(String),
-    /// The trace is another version's, or several.
+    /// The trace is of another version, or of several.
     #[error(transparent)]
     Trace(#[from] ReplayError),
     /// A table cannot be read.
@@ -29,7 +29,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// With what to do about it.
+    /// Converts it to a failure, with advice.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
             FolderError::Neither(_) => {
@@ -50,16 +50,16 @@ impl FolderError {
 
 /// A table that a statement names.
 pub struct LakeTable {
-    /// What it is.
+    /// The table's definition.
     pub table: &'static Table,
-    /// Its parts as absolute paths or as URLs, together where engines read them in the same way.
+    /// Its parts as absolute paths or URLs, grouped by how engines read them.
     pub groups: Vec<SoundParts>,
-    /// The sum of their sizes.
+    /// The total size of its parts.
     pub bytes: u64,
 }
 
 impl LakeTable {
-    /// What the parts of a group have of each of its columns, in their order.
+    /// The table's columns, in order, as the parts of a group have them.
     pub fn columns<'a>(&self, group: &'a SoundParts) -> impl Iterator<Item = LakeColumn> + use<'a> {
         self.table.columns.iter().map(|column| LakeColumn {
             name: column.name,
@@ -71,7 +71,7 @@ impl LakeTable {
         })
     }
 
-    /// A statement with its columns and no rows, which all engines understand.
+    /// A statement with the table's columns and no rows, in SQL that all engines understand.
     pub fn no_rows(&self) -> String {
         let times = self
             .table
@@ -90,23 +90,23 @@ impl LakeTable {
         format!("SELECT {} WHERE 1 = 0", columns.join(", "))
     }
 
-    /// How many parts it has.
+    /// The number of parts.
     pub fn parts(&self) -> usize {
         self.groups.iter().map(|group| group.files.len()).sum()
     }
 }
 
-/// A column of a table, as a group of parts has it.
+/// A column of a table in a group of parts.
 pub struct LakeColumn {
-    /// Its name.
+    /// The column's name.
     pub name: &'static str,
-    /// Whether it holds times, which statements find as integers, too.
+    /// Whether it holds times, which statements can also use as integers.
     pub is_time: bool,
-    /// An expression without value in its place, if an older program wrote all of the parts.
+    /// A NULL expression in its place, if all parts were written by an older program without it.
     pub absent: Option<String>,
 }
 
-/// A column without values, which all engines understand.
+/// A NULL column, in SQL that all engines understand.
 fn no_value(column: &Column) -> String {
     let kind = match column.kind {
         ColumnKind::Int => "BIGINT",
@@ -119,20 +119,20 @@ fn no_value(column: &Column) -> String {
     format!("CAST(NULL AS {kind}) AS {}", column.name)
 }
 
-/// What is asked.
+/// The tables of a question.
 pub struct Lake {
     /// The tables that the statement names.
     pub tables: Vec<LakeTable>,
-    /// What is not as it should be.
+    /// Notes on problems in the folder.
     pub notes: Vec<String>,
-    /// By which DuckDB opens an object store, where that is where the parts are.
+    /// Statement that gives DuckDB access to an object store, if the parts are in one.
     pub secret: Option<String>,
-    /// Keeps the parts where they are until the engine has answered.
+    /// Keeps the parts in place until the engine has answered.
     _snapshot: Option<LakeSnapshot>,
 }
 
 impl Lake {
-    /// Without any tables.
+    /// A lake without tables.
     pub fn nothing() -> Lake {
         Lake {
             tables: Vec::new(),
@@ -142,7 +142,7 @@ impl Lake {
         }
     }
 
-    /// The tables of `folder` that are wanted.
+    /// Opens the wanted tables in `folder`.
     pub fn open(folder: &Path, wanted: &WantedTables<'_>) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
         let folder = folder.canonicalize().map_err(|source| LakeError::Io {
@@ -189,12 +189,12 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Parts of all tables.
+    /// The number of parts of all tables.
     pub fn parts(&self) -> usize {
         self.tables.iter().map(LakeTable::parts).sum()
     }
 
-    /// Their bytes.
+    /// The size of all parts in bytes.
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes).sum()
     }
@@ -209,23 +209,23 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
     Ok(false)
 }
 
-/// Which tables are opened.
+/// Selects the tables to open.
 pub struct WantedTables<'a> {
-    /// Those that this statement names; without one, all of them.
+    /// The statement whose tables are wanted; without one, all tables are.
     pub statement: Option<&'a str>,
-    /// Whether the question is one to traces, which results do not answer.
+    /// Whether the question is about traces, which results cannot answer.
     pub is_of_traces: bool,
 }
 
 impl WantedTables<'_> {
-    /// Whether the table of this name is one.
+    /// Whether this table is wanted.
     pub fn has(&self, table: &str) -> bool {
         self.statement
             .is_none_or(|statement| names(statement, table))
     }
 }
 
-/// Whether a statement has this name in it, wherever: a table too many costs nothing but its footers.
+/// Whether a statement contains this name, anywhere: an unneeded table costs only reading its footers.
 fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
     words
@@ -233,7 +233,7 @@ fn names(statement: &str, name: &str) -> bool {
         .any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// A path in which no engine sees a pattern: in brackets, each of its signs means itself.
+/// Escapes a path so that no engine sees a pattern in it: in brackets, each character stands for itself.
 pub fn plain(path: &Path) -> String {
     let mut plain = String::new();
     for sign in path.to_string_lossy().chars() {

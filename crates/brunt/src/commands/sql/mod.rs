@@ -1,11 +1,11 @@
-//! `brunt sql`: questions to the tables of a trace or of results, answered by an engine that somebody else made: DuckDB
-//! on this machine, Spark or Sail on many. Brunt finds the parts, checks that they are of its version, and prints.
+//! `brunt sql`: answers questions about the tables of a trace or of results with an external engine: DuckDB on this
+//! machine, Spark or Sail on many. Brunt finds the parts, checks that they are of its version, and prints the answer.
 //!
 //! ```text
 //!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──Parquet──► table, JSON or CSV
 //! ```
 //!
-//! The one rule: an engine is another process and is given text; nothing of it is linked.
+//! The one rule: an engine is a separate process that receives text; none of its code is linked.
 
 mod duckdb;
 mod engine;
@@ -155,7 +155,7 @@ impl super::Subcommand for Sql {
             is_of_traces: named.is_some(),
         };
         let lake = self.open(folder, &wanted, &scratch, output)?;
-        // Next to the file that is asked for, so that it is moved to its name when it is whole.
+        // Next to the requested file, so that it can be renamed once it is complete.
         let rows = match &self.parquet {
             Some(file) => open_name(file),
             None => scratch.path().join("rows.parquet"),
@@ -190,7 +190,7 @@ impl super::Subcommand for Sql {
 }
 
 impl Sql {
-    /// The name of an analysis or a statement, wherever it is.
+    /// The name of an analysis or a statement, wherever it was given.
     fn question(&self) -> Result<String, Failure> {
         let file = match (&self.file, self.question.as_deref()) {
             (Some(file), _) => file.as_path(),
@@ -261,16 +261,16 @@ impl Sql {
     }
 }
 
-/// What a file is called until it is whole.
+/// The name of a file until it is complete.
 fn open_name(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.open", std::process::id()));
-    // An engine may be in another folder.
+    // The engine may run in another folder.
     let open = file.with_file_name(name);
     std::path::absolute(&open).unwrap_or(open)
 }
 
-/// Gives the file with the rows its name.
+/// Moves the file with the rows to its final name.
 fn keep(answer: &Answer, file: &Path, output: &Output) -> Done {
     let rows = ForeignRows::open(&answer.rows).map(|rows| rows.rows_count());
     std::fs::rename(&answer.rows, file)
@@ -285,7 +285,7 @@ fn keep(answer: &Answer, file: &Path, output: &Output) -> Done {
     Ok(())
 }
 
-/// The analysis that is meant, if it is one and no statement.
+/// The analysis that the question names; `None` if it is a statement.
 fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
     if question.trim().contains(char::is_whitespace) {
         return Ok(None);
@@ -323,7 +323,7 @@ fn list(output: &Output) {
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));
 }
 
-/// What the engine read, against what there is.
+/// Prints what the engine read, compared with what exists.
 fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
     let read = PlanRead::of(answer);

@@ -1,5 +1,5 @@
-//! Prints an answer: a table for people, JSON or CSV. The rows are read from the file that the engine wrote, twice for
-//! the widths of a table, so that memory does not grow with their number.
+//! Prints an answer: a table for people, JSON or CSV. Reads the rows from the file that the engine wrote, twice to find
+//! a table's column widths, so memory use doesn't grow with their number.
 
 use brunt_lake::LakeError;
 use brunt_lake::foreign::{ForeignColumn, ForeignRows, ForeignValue, JsonObject};
@@ -8,17 +8,17 @@ use super::engine::{Answer, EngineError};
 use super::scratch::SqlScratch;
 use crate::cli::Output;
 
-/// How an answer is printed.
+/// The output format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerForm {
     /// Aligned columns, or the object of `--json`.
     Rows,
-    /// Comma-separated values (RFC 4180), with a line of names.
+    /// Comma-separated values (RFC 4180), with a header line.
     Csv,
 }
 
-/// Prints the rows of an answer whose file is in `scratch`, which is deleted first: printing ends the program if the
-/// reader of standard output is gone.
+/// Prints the rows of an answer whose file is in `scratch`. Deletes `scratch` first, because printing ends the program
+/// if the reader of standard output is gone.
 ///
 /// # Errors
 /// The file cannot be read, or the user interrupts.
@@ -125,7 +125,7 @@ impl Printer<'_> {
     }
 }
 
-/// A name from a packet may hold anything; lines stay lines.
+/// Replaces control characters: a name from a packet may contain any, and must stay on its line.
 fn shown(text: &str) -> String {
     let mut shown = String::new();
     for one in text.chars() {
@@ -144,7 +144,7 @@ fn cell(value: &ForeignValue) -> String {
     }
 }
 
-/// Cells in a line, numbers to the right.
+/// Formats cells as a line, with numbers right-aligned.
 fn line(cells: &[String], widths: &[usize], columns: &[ForeignColumn]) -> String {
     let mut line = String::new();
     for ((cell, &width), column) in cells.iter().zip(widths).zip(columns) {
@@ -157,7 +157,7 @@ fn line(cells: &[String], widths: &[usize], columns: &[ForeignColumn]) -> String
     line.trim_end().to_string()
 }
 
-/// A text in quotes where it needs them.
+/// Quotes a CSV field if needed.
 fn csv(text: &str) -> String {
     match text.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -165,7 +165,7 @@ fn csv(text: &str) -> String {
     }
 }
 
-/// Null is nothing; an empty text is in quotes.
+/// A CSV field: null is empty, an empty text is in quotes.
 fn csv_cell(value: &ForeignValue) -> String {
     match value {
         ForeignValue::Text(text) if text.is_empty() => "\"\"".into(),
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(of(ForeignValue::Null, 12345), "-      12345");
     }
 
-    /// Null and an empty text can be told apart, and quotes and line ends are kept.
+    /// Null and an empty text are distinguishable, and quotes and line ends are kept.
     #[test]
     fn values_for_other_programs_are_quoted() {
         let text = |text: &str| csv_cell(&ForeignValue::Text(text.into()));

@@ -1,4 +1,4 @@
-//! Engines by their Python modules: one shipped script, which gets what to ask as JSON on its standard input.
+//! Engines through their Python modules: one bundled script, which receives the question as JSON on standard input.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ const MISSING: i32 = 10;
 const REFUSED: i32 = 11;
 const UNREACHABLE: i32 = 12;
 
-/// Asks DuckDB's module.
+/// Asks DuckDB's Python module.
 pub fn ask_duckdb(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, EngineError> {
     let (copy, plan) = match &script.last {
         LastStatement::CopyStatement(statement) => (Some(statement), None),
@@ -66,7 +66,7 @@ fn ask(
     request: &Value,
     call: &EngineCall<'_>,
 ) -> Result<Answer, EngineError> {
-    // As a file, so that lists of processes stay short.
+    // As a file, so that process listings stay short.
     let script = call.scratch.path().join("engine.py");
     std::fs::write(&script, SCRIPT).map_err(|source| EngineError::Io {
         path: script.display().to_string(),

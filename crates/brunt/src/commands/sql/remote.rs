@@ -1,5 +1,5 @@
-//! A lake or a trace in an object store: which objects a question is to, and what DuckDB needs to read them itself. Only the
-//! list, the catalog and the table `notes` come here; of the rest, the engine reads what the question needs.
+//! A lake or a trace in an object store: finds the objects that a question needs, and what DuckDB needs to read them
+//! itself. Only the list, the catalog and the table `notes` are fetched; the engine reads what else the question needs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::lake::{FolderError, Lake, LakeTable, WantedTables};
 use crate::cli::{Failure, Output};
 use crate::commands::remote::failure;
 
-/// The store may be silent for so long.
+/// Longest silence of the store.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The tables below an address that are wanted.
+/// Opens the wanted tables at an address.
 pub fn open(
     address: &str,
     wanted: &WantedTables<'_>,
@@ -67,7 +67,7 @@ pub fn open(
             .iter()
             .map(|(path, _)| url(path))
             .partition(|url| PartFile::parse(url).is_some());
-        // Their footers were not read; what they lack, the engine names.
+        // Their footers are not read; the engine reports missing columns.
         let group = |files, has_twins| SoundParts {
             files,
             has_twins,
@@ -88,7 +88,7 @@ pub fn open(
     Ok(lake)
 }
 
-/// The parts of the table that says which version a trace is of, as if they were captured here.
+/// Fetches the table that records a trace's version, with its parts named as if they were captured here.
 fn fetch_notes(
     store: &dyn RemoteStore,
     address: &RemoteAddress,
@@ -112,7 +112,7 @@ fn fetch_notes(
     Ok(())
 }
 
-/// The statement by which DuckDB gets the credentials and the endpoint that this program uses.
+/// The statement that gives DuckDB the credentials and endpoint that this program uses.
 fn secret(variable: &dyn Fn(&str) -> Option<String>) -> String {
     let quoted = |value: String| format!("'{}'", value.replace('\'', "''"));
     let mut options = Vec::new();

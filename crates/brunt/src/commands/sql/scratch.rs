@@ -1,5 +1,5 @@
-//! A folder for the files of one question: the script that asks it, the answer, and notes from an object store. It goes
-//! away with the question.
+//! A folder for the files of one question: its script, its answer, and notes from an object store. The folder is
+//! deleted with the question.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::Failure;
 
-/// Names that are tried: a process that was killed may have left some.
+/// Number of names to try: killed processes may have left some folders.
 const NAMES_MAX: u32 = 1000;
 
 /// The folder, in $TMPDIR or /tmp. Other users cannot read it.
@@ -18,7 +18,7 @@ impl SqlScratch {
     pub fn make() -> Result<SqlScratch, Failure> {
         let parent = std::env::temp_dir();
         let failed = |error: io::Error| Failure::failed(format!("{}: {error}", parent.display()));
-        // A path from the root also for an engine that changes its directory.
+        // Absolute, for engines that change their directory.
         let parent = std::path::absolute(&parent).map_err(failed)?;
         for number in 0..NAMES_MAX {
             let folder = parent.join(format!("brunt-sql-{}-{number}", std::process::id()));

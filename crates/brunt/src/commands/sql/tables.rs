@@ -6,7 +6,7 @@ use serde_json::json;
 use super::lake::Lake;
 use crate::cli::Output;
 
-/// Prints each table that has parts, with its size and what it holds.
+/// Prints each table that has parts, with its size and description.
 pub fn print(lake: &Lake, output: &Output) {
     let tables: Vec<_> = lake
         .tables

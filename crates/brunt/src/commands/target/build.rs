@@ -1,5 +1,5 @@
-//! From a [`TargetFile`] to what a server serves: portals, users, logical units. Called when the target starts and when its
-//! file is read again. The one rule: nothing is served before everything was checked and opened.
+//! Builds what a server serves from a [`TargetFile`]: portals, users, logical units. Called when the target starts and
+//! when its file is read again. The one rule: nothing is served until everything has been checked and opened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::file::{AluaWord, Misplaced, PortalEntry, TargetEntry, TargetFile};
 use super::lun::{self, LunWords};
 use crate::cli::Failure;
 
-/// LUN numbers end here: 14 bits of the flat form (SAM-5, 4.7.7.3).
+/// Largest LUN: 14 bits in the flat form (SAM-5, 4.7.7.3).
 const LUN_MAX: u16 = 0x3fff;
 
 /// A target with everything that its entry names, open.
@@ -30,7 +30,7 @@ pub struct BuiltTarget {
 /// Opens all targets of a file.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first mistake.
 pub fn targets(file: &TargetFile, ports: &Ports) -> Result<Vec<BuiltTarget>, Misplaced> {
     let described = describe(file)?;
     let targets = file.targets.iter().zip(described).enumerate();
@@ -39,10 +39,10 @@ pub fn targets(file: &TargetFile, ports: &Ports) -> Result<Vec<BuiltTarget>, Mis
         .collect()
 }
 
-/// Opens one target, whose LUNs were described.
+/// Opens one target, whose LUNs were described before.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first mistake.
 pub fn target(
     index: usize,
     entry: &TargetEntry,
@@ -64,10 +64,10 @@ pub fn target(
     })
 }
 
-/// Reads the words of all LUNs, by target and number, and checks them and the names against each other.
+/// Parses the descriptions of all LUNs, by target and number, and checks them and the names against each other.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first mistake.
 pub fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Misplaced> {
     let mut seen: Vec<SeenLun> = Vec::new();
     let mut all = Vec::new();
@@ -116,8 +116,8 @@ pub fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
     Misplaced::at(&["target", &index.to_string(), "luns", key], failure)
 }
 
-/// A LUN among others. They must not share what tells them apart or what they keep: an initiator takes two disks of
-/// one serial number for two paths to one disk, and two LUNs over one file do not know of each other's reservations and
+/// A LUN, for comparison with the others. They must not share their identity or state: an initiator takes two disks
+/// with one serial number for two paths to one disk, and two LUNs on one file don't see each other's reservations and
 /// atomic commands.
 struct SeenLun {
     name: String,
@@ -172,10 +172,10 @@ impl SeenLun {
     }
 }
 
-/// Who may log in to a target.
+/// The users that may log in to a target.
 ///
 /// # Errors
-/// The credentials are none.
+/// The credentials are invalid.
 pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     let Some(chap) = &target.chap else {
         return Ok(Vec::new());
@@ -183,10 +183,10 @@ pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
 
-/// Who may ask for names: `None`, who may log in to a target.
+/// The users that may discover target names; `None` stands for those that may log in to a target.
 ///
 /// # Errors
-/// The credentials are none.
+/// The credentials are invalid.
 pub fn discovery(file: &TargetFile) -> Result<Option<Vec<ChapUser>>, Misplaced> {
     let entry = &file.discovery;
     match entry.chap.as_deref() {
@@ -240,7 +240,7 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
 /// The portals of a file.
 ///
 /// # Errors
-/// The first that is none.
+/// Returns the first invalid portal.
 pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     let mut portals = Vec::new();
     for (
@@ -267,10 +267,10 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     Ok(portals)
 }
 
-/// How a server lets initiators in.
+/// Sets how a server admits initiators.
 ///
 /// # Errors
-/// A portal is none.
+/// A portal is invalid.
 pub fn entrance(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Misplaced> {
     config.portals = portals(file)?;
     config.sessions_max = usize::from(file.max_sessions.get());
@@ -288,7 +288,7 @@ pub struct Ports {
     pub alua: Alua,
 }
 
-/// A target port group as users say it.
+/// A target port group as users describe it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortWords {
     pub state: PortState,
@@ -307,7 +307,7 @@ impl fmt::Display for PortWords {
 }
 
 impl Ports {
-    /// In SCSI's words.
+    /// The groups in SCSI terms.
     pub fn groups(&self) -> Vec<PortGroup> {
         let group = |(id, words): (&u16, &PortWords)| PortGroup {
             preferred: words.preferred,
@@ -320,7 +320,7 @@ impl Ports {
 /// The port groups of a file.
 ///
 /// # Errors
-/// Portals of one group differ in what they say of it.
+/// Portals of one group differ in their description of it.
 pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     let mut groups = BTreeMap::new();
     for (index, portal) in file.portals.iter().enumerate() {
@@ -366,7 +366,7 @@ pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     })
 }
 
-/// A state in SCSI's words.
+/// Converts a state to its SCSI equivalent.
 pub fn access_state(state: PortState) -> AccessState {
     match state {
         PortState::Optimized => AccessState::ActiveOptimized,
@@ -378,7 +378,7 @@ pub fn access_state(state: PortState) -> AccessState {
     }
 }
 
-/// And back.
+/// Converts a SCSI state back.
 pub fn port_state(state: AccessState) -> PortState {
     match state {
         AccessState::ActiveOptimized => PortState::Optimized,
@@ -390,13 +390,13 @@ pub fn port_state(state: AccessState) -> PortState {
     }
 }
 
-/// The port that IANA gave iSCSI.
+/// The port that IANA assigned to iSCSI.
 const ISCSI_PORT: u16 = 3260;
 
-/// The address that a text names, where to listen; one without a port means this one.
+/// Parses an address to listen at, with this port by default.
 ///
 /// # Errors
-/// It names none.
+/// It is not an address.
 pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     let wrong = |what: String| {
         Failure::usage(format!("{text}: {what}")).advise(format!(
@@ -406,7 +406,7 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    // An address with a zone needs the system's resolver, which takes no brackets.
+    // An address with a zone needs the system's resolver, which doesn't accept brackets.
     let zoned = text.strip_prefix('[').and_then(|text| text.split_once(']'));
     let zoned = zoned.filter(|(host, _)| host.contains('%'));
     let found = match zoned {
@@ -425,7 +425,7 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
         .ok_or_else(|| wrong("no such host".to_string()))
 }
 
-/// What discovery answers must be `host:port` (RFC 7143, 13.8): whether the name exists is known where it is used.
+/// Discovery answers must be `host:port` (RFC 7143, 13.8); whether the name resolves matters only to initiators.
 fn check_advertised(text: &str) -> Result<(), Failure> {
     let clean = |host: &str| {
         !host.is_empty()
@@ -450,8 +450,8 @@ fn check_advertised(text: &str) -> Result<(), Failure> {
     )
 }
 
-/// RFC 7143, 4.2.7: one of three types, at most 223 bytes, of ASCII what RFC 3722 leaves: lower-case letters,
-/// digits, and `-.:`. An initiator that folds the case would look for another name than an upper-case one.
+/// RFC 7143, 4.2.7: one of three types, at most 223 bytes, and of ASCII only what RFC 3722 permits: lower-case letters,
+/// digits, and `-.:`. An initiator that folds case would not find an upper-case name.
 fn check_name(name: &str) -> Result<(), Failure> {
     let clean = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':')
@@ -502,7 +502,7 @@ mod tests {
         TargetFile::of(vec![PortalEntry::at(DEFAULT_PORTAL)], targets.collect())
     }
 
-    /// LUNs that would be taken for one another, or spoil each other's data, are refused, in other targets as well.
+    /// LUNs that could be mistaken for one another, or corrupt each other's data, are refused, also across targets.
     #[test]
     fn luns_are_apart() {
         let folder = tempfile::tempdir().unwrap();
@@ -537,7 +537,7 @@ mod tests {
         check(&["null:1M,aptpl=/nonexistent/folder/pr"], false);
     }
 
-    /// What is wrong is found where it is.
+    /// A mistake is reported at its key.
     #[test]
     fn keys_of_mistakes() {
         let check =
@@ -563,7 +563,7 @@ mod tests {
         check(&secret, &["target", "0", "chap"]);
     }
 
-    /// Portals of one group say the same of it, and nothing where there are no groups.
+    /// Portals of one group agree on its description, and have none without groups.
     #[test]
     fn groups_of_portals() {
         let check = |portals: &[(u16, PortState, bool)], alua: AluaWord, wrong: Option<&str>| {
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(credentials("me:a:b").unwrap().user, "me");
     }
 
-    /// A name that initiators could not use is refused before anybody tries.
+    /// A name that initiators could not use is refused at the start.
     #[test]
     fn names() {
         for name in [

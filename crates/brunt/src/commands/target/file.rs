@@ -1,5 +1,5 @@
-//! What a target serves, as a file says it (`--config`) or the flags: both make a [`TargetFile`], from which everything
-//! else follows. The one rule: whatever is wrong is reported with the flag, or with the file, the line and the key.
+//! The description of a target, from a file (`--config`) or from flags: both produce a [`TargetFile`], from which all
+//! else is built. The one rule: every mistake is reported with its flag, or with the file, the line and the key.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -19,7 +19,7 @@ use crate::commands::sockets::Sockets;
 /// Longest file in bytes: 16,384 LUNs with room for their URLs.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Portals, targets and what holds for all of them.
+/// Portals, targets and settings that apply to all of them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetFile {
@@ -46,7 +46,7 @@ pub struct TargetFile {
 }
 
 impl TargetFile {
-    /// These portals and targets, and the rest as it is by default.
+    /// These portals and targets, with defaults for the rest.
     pub fn of(portals: Vec<PortalEntry>, targets: Vec<TargetEntry>) -> TargetFile {
         TargetFile {
             portals,
@@ -62,7 +62,7 @@ impl TargetFile {
         }
     }
 
-    /// What it says of connections' sockets, as flags say it.
+    /// Its socket settings, in the form of the flags.
     pub fn sockets(&self) -> Sockets {
         let bytes = |size: Option<Size>| size.map(|Size(bytes)| bytes);
         Sockets {
@@ -82,7 +82,7 @@ pub struct PortalEntry {
     pub advertise: Option<String>,
     #[serde(default = "first_group")]
     pub group: NonZeroU16,
-    /// In which the group begins.
+    /// Initial state of the group.
     #[serde(default)]
     pub state: PortState,
     /// Whether initiators should prefer the group.
@@ -125,7 +125,7 @@ impl AluaWord {
     }
 }
 
-/// Who may ask for the targets' names.
+/// Who may discover the targets' names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiscoveryEntry {
@@ -144,7 +144,7 @@ pub struct TargetEntry {
     pub chap: Option<String>,
     #[serde(default)]
     pub mutual_chap: Option<String>,
-    /// By number, in the words of `--lun`.
+    /// By LUN number, in the syntax of `--lun`.
     #[serde(default)]
     pub luns: BTreeMap<String, String>,
 }
@@ -171,7 +171,7 @@ impl Digest {
     }
 }
 
-/// Where a server listens that was not told.
+/// Default address to listen at.
 pub const DEFAULT_PORTAL: &str = "127.0.0.1:3260";
 
 fn default_portals() -> Vec<PortalEntry> {
@@ -186,7 +186,7 @@ pub fn first_group() -> NonZeroU16 {
     NonZeroU16::MIN
 }
 
-/// What is to be served, and where it was said.
+/// What to serve, and where that was specified.
 pub struct Plan {
     pub file: TargetFile,
     origin: Origin,
@@ -197,7 +197,7 @@ enum Origin {
     File { name: String, text: String },
 }
 
-/// Something that is wrong with a [`TargetFile`], and the key where it is.
+/// A mistake in a [`TargetFile`], and the key that has it.
 pub struct Misplaced {
     pub key: Vec<String>,
     pub failure: Failure,
@@ -213,7 +213,7 @@ impl Misplaced {
 }
 
 impl Plan {
-    /// What flags said.
+    /// The plan that flags describe.
     pub fn of_flags(file: TargetFile) -> Plan {
         Plan {
             file,
@@ -224,7 +224,7 @@ impl Plan {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or what is wrong with it.
+    /// The file cannot be read, or contains a mistake.
     pub fn read(path: &Path) -> Result<Plan, Failure> {
         let name = path.display().to_string();
         let cannot = |error| Failure::usage(format!("{name}: {error}"));
@@ -244,7 +244,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What flags cannot get wrong.
+    /// Checks for mistakes that flags cannot make.
     fn check(&self) -> Result<(), Misplaced> {
         let file = &self.file;
         if file.targets.is_empty() {
@@ -281,7 +281,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What is wrong, with the flag or the line that says it.
+    /// Converts a mistake to a failure, with its flag or line.
     pub fn failure(&self, wrong: Misplaced) -> Failure {
         let key: Vec<&str> = wrong.key.iter().map(String::as_str).collect();
         match &self.origin {
@@ -310,7 +310,7 @@ mod tests {
         Plan::read(&path)
     }
 
-    /// What a file leaves out is what flags leave out.
+    /// Keys omitted in a file have the same defaults as omitted flags.
     #[test]
     fn defaults() {
         let plan =

@@ -1,6 +1,6 @@
-//! What a running target serves, and how that changes: by commands (`--control`) and by its file when it is read again
-//! (SIGHUP, `reload`). The one rule: everything new is checked and open before anything that is served changes, so
-//! that a mistake changes nothing.
+//! The state of a running target, and how it changes: by commands (`--control`) and by reading its file again (SIGHUP,
+//! `reload`). The one rule: everything new is checked and opened before anything that is served changes, so a mistake
+//! changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use super::lun::{self, LunWords};
 use super::reload::Renewal;
 use crate::cli::{Failure, Output};
 
-/// How long a command waits for what is under way on a LUN that was removed.
+/// How long a command waits for outstanding requests on a removed LUN.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long initiators have to log out of a target that was removed.
+/// How long initiators have to log out of a removed target.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A target that runs.
+/// A running target.
 pub struct Live {
     pub server: TargetServer,
     config: Option<PathBuf>,
@@ -36,19 +36,19 @@ pub struct Live {
 }
 
 struct State {
-    /// What is served now: commands change it as well.
+    /// The current configuration, including changes by commands.
     file: TargetFile,
     targets: BTreeMap<String, LiveTarget>,
 }
 
 struct LiveTarget {
     luns: Arc<LunMap>,
-    /// With the states in which LUNs begin that are added now.
+    /// The target's ports, with the initial states of LUNs added from now on.
     ports: Ports,
 }
 
 impl LiveTarget {
-    /// Its ports when the file's were renewed: those that stay are as they are now.
+    /// The ports after a reload: groups that the file doesn't change keep their current state.
     fn renewed(&self, renewal: &Renewal) -> Ports {
         let mut ports = renewal.ports.clone();
         for (id, words) in &mut ports.groups {
@@ -63,7 +63,7 @@ impl LiveTarget {
     }
 }
 
-/// What a new file makes of a target's LUNs.
+/// Changes that a new file makes to a target's LUNs.
 #[derive(Default)]
 struct Changes {
     remove: Vec<u16>,
@@ -72,7 +72,7 @@ struct Changes {
 }
 
 impl Live {
-    /// What was started, from this plan; `config` is where it is read again.
+    /// A target started from this plan; `config` is the file to read again.
     pub fn new(
         server: TargetServer,
         plan: &Plan,
@@ -104,7 +104,7 @@ impl Live {
         self.lock().targets.keys().cloned().collect()
     }
 
-    /// What takes the commands for a target.
+    /// Handles the commands for a target.
     pub fn local(self: &Arc<Live>, name: &str) -> Local {
         Local::of(LiveDevices {
             live: Arc::clone(self),
@@ -112,7 +112,7 @@ impl Live {
         })
     }
 
-    /// Reads the file again and says what came of it.
+    /// Reads the file again, applies it, and describes the changes.
     pub fn reload(&self) -> Result<String, Failure> {
         let path = self.config.as_ref().ok_or_else(|| {
             Failure::usage("there is no file to read again")
@@ -131,9 +131,9 @@ impl Live {
         Ok(format!("{}: {said}", path.display()))
     }
 
-    /// Puts a file in place of what is served.
+    /// Replaces the current configuration with a file.
     fn become_as(&self, file: &TargetFile, state: &mut State) -> Result<Vec<String>, Misplaced> {
-        // Here nothing has changed yet, and everything may fail.
+        // Nothing has changed yet, so everything here may fail.
         let described = build::describe(file)?;
         let discovery = build::discovery(file)?;
         let renewal = Renewal::prepare(&self.server, &state.file, file)?;
@@ -244,7 +244,7 @@ impl Live {
 
     fn resize(&self, lun: u16, unit: &LogicalUnit, size: u64) -> std::io::Result<()> {
         unit.backend().resize(size)?;
-        // At once, so that the next command is told of it.
+        // Check at once, so that the next command reports the change.
         for event in unit.look() {
             self.output.note(format!("LUN {lun}: {event}"));
         }
@@ -256,7 +256,7 @@ impl Live {
     }
 }
 
-/// What has to change so that a target's LUNs are as its new entry says; what comes is open.
+/// The changes that turn a target's LUNs into those of its new entry, with new LUNs already open.
 fn differences(
     index: usize,
     entry: &TargetEntry,
@@ -295,7 +295,7 @@ fn numbers(luns: &LunMap) -> Vec<u16> {
     luns.units().iter().map(|(lun, _)| *lun).collect()
 }
 
-/// A target that was built, for a server; its media's remarks are printed.
+/// Prepares a built target for a server, and prints remarks about its media.
 pub fn serve(target: BuiltTarget, output: &Output) -> ServedTarget {
     target
         .units
@@ -308,14 +308,14 @@ pub fn serve(target: BuiltTarget, output: &Output) -> ServedTarget {
     }
 }
 
-/// Says what is to be known of a medium.
+/// Prints the remarks about a medium.
 fn remark(output: &Output, lun: u16, unit: &LogicalUnit) {
     for note in unit.backend().info().remarks() {
         output.note(format!("LUN {lun}: {note}"));
     }
 }
 
-/// Changes what is said of a group, at one LUN.
+/// Changes the state or preference that one LUN reports for a group.
 fn set_access(
     unit: &LogicalUnit,
     group: u16,
@@ -327,7 +327,7 @@ fn set_access(
     preferred.map_or(Ok(()), |preferred| unit.set_preferred(group, preferred))
 }
 
-/// One target's LUNs, for commands.
+/// One target's LUNs, as commands see them.
 struct LiveDevices {
     live: Arc<Live>,
     target: String,
@@ -438,7 +438,7 @@ impl LiveDevices {
             }
         }
         let reports: Vec<AccessReport> = units.iter().map(|unit| unit.access()).collect();
-        // Where there is no LUN, those that would be added begin so.
+        // Without LUNs, report the initial states of those that would be added.
         let groups = reports.first().map_or_else(
             || self.target(&state).map(|live| live.ports.groups()),
             |report| Ok(report.groups.clone()),

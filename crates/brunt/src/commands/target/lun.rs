@@ -1,5 +1,5 @@
-//! A LUN as `--lun` and a file describe it: a device URL, then options behind commas. Read when a LUN is opened. The
-//! one rule: options come off the end as long as they are ones, so that a path may hold commas.
+//! Parses a LUN as `--lun` and a file describe it: a device URL, then options after commas. Used when a LUN is opened.
+//! The one rule: options are taken off the end as long as they are valid options, so that a path may contain commas.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::build::Ports;
 use crate::cli::Failure;
 use crate::devices;
 
-/// What stands behind the commas of a LUN.
+/// A parsed LUN: its URL and the options after the commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LunWords {
     pub url: String,
@@ -30,7 +30,7 @@ pub struct LunWords {
 pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, faults, block=512, block=4096, \
     serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
-/// Takes options off the end as long as they are ones, so that a path may hold commas.
+/// Takes options off the end as long as they are valid options, so that a path may contain commas.
 pub fn parse(text: &str) -> Result<LunWords, Failure> {
     let mut words = LunWords::default();
     let mut rest = text;
@@ -75,8 +75,8 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
                 words.sanitize_bytes_per_second = parse_size(size).ok();
                 key
             }
-            // A comma in a path, if there is such a file, or among a URL's own options, which the URL's
-            // reader judges; a mistake otherwise.
+            // The comma may belong to an existing path, or to the URL's own options, which the URL's parser checks;
+            // otherwise it is a mistake.
             _ if Path::new(rest).exists() || rest.contains(['?', '[']) => break,
             _ => {
                 return Err(
@@ -108,13 +108,12 @@ fn sized(url: &str) -> Option<(String, u64)> {
     Some((format!("{kind}?{options}"), parse_size(size).ok()?))
 }
 
-/// The size in bytes that a description gives a memory or null device.
+/// The size in bytes of a memory or null device in a description.
 pub fn memory_size(text: &str) -> Option<u64> {
     sized(&parse(text).ok()?.url).map(|(_, size)| size)
 }
 
-/// Whether two descriptions differ in nothing but the size of their memory or null device: such a LUN is resized where
-/// others are replaced.
+/// Whether two descriptions differ only in the size of a memory or null device: it is then resized, not replaced.
 pub fn differ_in_size(before: &str, after: &str) -> bool {
     let (Ok(old), Ok(new)) = (parse(before), parse(after)) else {
         return false;
@@ -131,7 +130,7 @@ pub fn differ_in_size(before: &str, after: &str) -> bool {
 /// Opens a LUN.
 ///
 /// # Errors
-/// Its device does not open, or cannot be what its options promise.
+/// Its device does not open, or cannot fulfil its options.
 pub fn open(
     text: &str,
     words: &LunWords,
@@ -166,7 +165,7 @@ pub fn open(
     LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("{text}: {error}")))
 }
 
-/// The same for the same target and LUN after a restart: initiators know a disk again by it. FNV-1a.
+/// A serial number that is the same after a restart, so that initiators recognize the disk. FNV-1a.
 fn serial_of(target_name: &str, lun: u16) -> String {
     let hash = target_name
         .bytes()
@@ -180,7 +179,7 @@ fn serial_of(target_name: &str, lun: u16) -> String {
 mod tests {
     use super::*;
 
-    /// Options come off the end, in any order, and nothing else does.
+    /// Options are taken off the end in any order, and nothing else is.
     #[test]
     fn lun_options() {
         let check = |text, expected: LunWords| assert_eq!(parse(text).unwrap(), expected, "{text}");
@@ -240,7 +239,7 @@ mod tests {
         );
     }
 
-    /// A disk in memory of another size is the same disk.
+    /// A memory disk of another size is the same disk.
     #[test]
     fn sizes() {
         let check = |before, after, same| {
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(memory_size("disk.img"), None);
     }
 
-    /// Mistakes are named.
+    /// Mistakes are reported.
     #[test]
     fn wrong_lun_options() {
         for text in [

@@ -1,12 +1,12 @@
-//! Metrics of a running target: what it did for whom, what its LUNs are, and how they can be reached. Counters run since
-//! the target's start; names end in their unit.
+//! Metrics of a running target: its work per initiator, its LUNs, and how they can be reached. Counters run since the
+//! target's start; names end in their unit.
 
 use brunt_iscsi::target_node::{ConnectionCounters, TargetServer};
 
 use super::build::port_state;
 use crate::metrics::{MetricKind, MetricsPage};
 
-/// The page, made when it is asked for.
+/// The metrics page, made on request.
 pub fn page(server: &TargetServer) -> String {
     let mut page = MetricsPage::default();
     whole(&mut page, server);

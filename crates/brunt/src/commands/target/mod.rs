@@ -33,12 +33,12 @@ use super::role::Role;
 use super::sockets::Sockets;
 use crate::cli::{Done, Failure, Output, bind_for};
 
-/// How often the command checks whether it should stop.
+/// Interval between checks whether the command should stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long initiators have to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Flags whose place a file takes.
+/// Flags that a file replaces.
 const SAID_BY_FILE: [&str; 14] = [
     "alua",
     "luns",
@@ -199,12 +199,12 @@ impl super::Subcommand for Target {
             )
             .advise("omit --json: --control answers in JSON anyway"));
         }
-        // Before anybody can know that it is there.
+        // Divert SIGHUP before the target can become known to anyone who might send it.
         let hung_up = match self.config {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
             None => Arc::default(),
         };
-        // An address that cannot be had is said before anything is served.
+        // Report an unusable address before anything is served.
         let metrics = bind_for("metrics", self.metrics)?;
         let nbd = self.nbd.listen()?;
         let plan = match &self.config {
@@ -268,10 +268,10 @@ impl super::Subcommand for Target {
     }
 }
 
-/// The device URL of a LUN as `--lun` takes it.
+/// The device URL in a `--lun` value.
 ///
 /// # Errors
-/// Its options are wrong.
+/// Its options are invalid.
 pub(super) fn lun_url(text: &str) -> Result<String, Failure> {
     lun::parse(text)
         .map(|words| words.url)
@@ -279,7 +279,7 @@ pub(super) fn lun_url(text: &str) -> Result<String, Failure> {
 }
 
 impl Target {
-    /// What the flags describe, as a file would.
+    /// The configuration that the flags describe, in the form of a file.
     fn described(&self) -> Result<TargetFile, Failure> {
         if self.advertise.len() > self.portals.len() {
             let what = format!(
@@ -325,7 +325,7 @@ impl Target {
     }
 }
 
-/// A portal as `--portal` takes it.
+/// Parses a `--portal` value.
 fn portal(text: &str) -> Result<PortalEntry, Failure> {
     let mut words = text.split(',');
     let mut portal = PortalEntry::at(words.next().unwrap_or_default());
@@ -354,7 +354,7 @@ fn portal(text: &str) -> Result<PortalEntry, Failure> {
     Ok(portal)
 }
 
-/// How the server is made.
+/// The server's configuration.
 fn config(plan: &Plan, output: &Output) -> Result<TargetConfig, Failure> {
     let file = &plan.file;
     let heard = output.clone();

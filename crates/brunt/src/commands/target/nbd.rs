@@ -1,6 +1,6 @@
-//! The NBD face of `brunt target`: its LUNs as exports, for clients that speak NBD instead of iSCSI. Started and ended
-//! with the target. The one rule: an export is the very backend of a LUN, so both faces see the same data; what SCSI
-//! keeps above it (reservations, access states) does not reach NBD.
+//! The NBD side of `brunt target`: exports its LUNs to clients that speak NBD instead of iSCSI. Starts and ends with
+//! the target. The one rule: an export uses the same backend as its LUN, so both sides see the same data; SCSI state
+//! above the backend (reservations, access states) does not apply to NBD.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::build;
 use super::live::Live;
 use crate::cli::{Failure, Output};
 
-/// The port that IANA gave NBD.
+/// The port that IANA assigned to NBD.
 const PORT: u16 = 10809;
 
 /// Whether NBD clients have to use TLS.
@@ -56,7 +56,7 @@ pub struct NbdFlags {
     nbd_tls_verify_peer: bool,
 }
 
-/// Where the NBD clients come in, how the place is written, and what encrypts it.
+/// The listening socket for NBD clients, its URL, and its encryption.
 pub struct NbdDoor {
     door: ReceptionDoor,
     url: String,
@@ -64,10 +64,10 @@ pub struct NbdDoor {
 }
 
 impl NbdFlags {
-    /// Reads the certificates and listens where `--nbd` says.
+    /// Reads the certificates and listens at the address of `--nbd`.
     ///
     /// # Errors
-    /// A certificate cannot be used; there is no such address, or it is taken.
+    /// A certificate is unusable, or the address is invalid or in use.
     pub fn listen(&self) -> Result<Option<NbdDoor>, Failure> {
         let Some(text) = &self.nbd else {
             return Ok(None);
@@ -88,10 +88,10 @@ impl NbdFlags {
     }
 }
 
-/// Listens where `--nbd` says: an address, or `unix:PATH`.
+/// Listens at the address of `--nbd`, or at `unix:PATH`.
 ///
 /// # Errors
-/// It is none, or taken.
+/// It is invalid or in use.
 fn listen(text: &str) -> Result<NbdDoor, Failure> {
     let failed = |error: std::io::Error, advice: &str| {
         Failure::failed(format!("--nbd: cannot listen on {text}: {error}")).advise(advice)
@@ -119,10 +119,10 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
     })
 }
 
-/// Serves all LUNs of a target, also those that come later, and says where.
+/// Serves all LUNs of a target, including those added later, and prints the URL.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refused.
 pub fn serve(door: NbdDoor, live: &Arc<Live>, output: &Output) -> Result<NbdServer, Failure> {
     let catalog = Arc::clone(live);
     let heard = output.clone();
@@ -141,7 +141,7 @@ pub fn serve(door: NbdDoor, live: &Arc<Live>, output: &Output) -> Result<NbdServ
     Ok(server)
 }
 
-/// The LUNs that there are now: by their number, or by target and number where there are several targets.
+/// The current LUNs: by number, or by target and number if there are several targets.
 fn exports(live: &Live) -> Vec<NbdServed> {
     let targets = live.server.targets();
     let mut exports = Vec::new();
@@ -166,7 +166,7 @@ fn exports(live: &Live) -> Vec<NbdServed> {
     exports
 }
 
-/// What it did, in a line and as an object.
+/// The statistics, as a line and as an object.
 pub fn summary(stats: &NbdServerStats) -> (String, Value) {
     let line = format!(
         "NBD: {} connections, {} requests, {} read, {} written; {} errors, {} refused and {} broken connections",

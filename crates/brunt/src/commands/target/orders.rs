@@ -1,17 +1,17 @@
-//! Lines on the target's standard input (`--control`), and their answers. Called by the thread that reads them. The
-//! one rule: every line is answered, with what would be right where it was wrong.
+//! Executes lines on the target's standard input (`--control`) and answers them. Called by the thread that reads them.
+//! The one rule: every line is answered, and a wrong one with what would be correct.
 
 use brunt_study::control::{Local, Reason, Refusal, Reply};
 use serde_json::Value;
 
-/// Carries out a line; the answer is one. `"target":"iqn…"` says whose LUN is meant where there are several targets.
+/// Executes a line and returns the answer. With several targets, `"target":"iqn…"` selects the one whose LUN is meant.
 pub fn answer(targets: &[String], local: impl Fn(&str) -> Local, line: &str) -> String {
     let Ok(Value::Object(mut message)) = serde_json::from_str(line) else {
-        // Whoever it is for, it is none.
+        // Not a valid command for any target.
         return Local::new([]).line(line);
     };
     let named = message.remove("target");
-    // All of them read their file.
+    // A reload applies to all targets.
     let any = message.get("do").is_some_and(|what| what == "reload");
     match addressee(targets, named, any) {
         Ok(name) => local(name).line(&Value::Object(message).to_string()),

@@ -1,5 +1,6 @@
-//! What a target's file says besides its targets, when it is read again: portals and their groups, and how connections
-//! are treated from then on. Called by `live`. The one rule: what cannot change is refused by name before anything does.
+//! Applies the parts of a target's file other than its targets when it is read again: portals and their groups, and
+//! settings of later connections. Called by `live`. The one rule: keys that cannot change are refused by name before
+//! anything changes.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,15 +13,15 @@ use super::build::{self, Ports};
 use super::file::{Misplaced, TargetFile};
 use crate::cli::Failure;
 
-/// A new file's portals, open, and its settings.
+/// A new file's portals, already open, and its settings.
 pub struct Renewal {
     open: OpenPortals,
     config: TargetConfig,
-    /// Groups of portals, as the file says that they begin.
+    /// Groups of portals, with their initial states in the file.
     pub ports: Ports,
-    /// Those that begin otherwise than the old file said, and are put so.
+    /// Groups whose initial state differs from the old file's and is applied now.
     pub renewed: Vec<u16>,
-    /// What changes, for the operator.
+    /// Changes, described for the operator.
     pub said: Vec<String>,
 }
 
@@ -28,7 +29,7 @@ impl Renewal {
     /// Checks a new file against the old one, and opens its portals.
     ///
     /// # Errors
-    /// What is wrong, or cannot change.
+    /// The file has a mistake, or changes a key that cannot change.
     pub fn prepare(
         server: &TargetServer,
         before: &TargetFile,
@@ -67,7 +68,7 @@ impl Renewal {
         })
     }
 
-    /// Lets initiators in as the file says.
+    /// Applies the file's portals and settings to the server.
     pub fn apply(self, server: &TargetServer, grace: Duration) {
         server.renew_entrance(self.open, &self.config, grace);
     }
@@ -125,7 +126,7 @@ fn differences(before: &[Portal], after: &[Portal]) -> Vec<String> {
     said
 }
 
-/// Keys that concern connections to come.
+/// Names the changed settings, which apply to later connections.
 fn settings(before: &TargetFile, after: &TargetFile) -> Option<String> {
     let mut names = Vec::new();
     let mut compare = |name: &'static str, differs: bool| names.extend(differs.then_some(name));

@@ -1,4 +1,4 @@
-//! `brunt trace convert`: traces into other formats, and slices of them.
+//! `brunt trace convert`: converts traces to other formats, and extracts slices of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{ReadArgs, failure, names};
 use crate::cli::{Done, Failure, Output};
 
-/// What the Parquet form is called.
+/// The name of the Parquet format.
 const PARQUET: &str = "parquet";
 
 /// Convert traces to another format; slice, merge, scale or anonymize them
@@ -95,21 +95,21 @@ impl SliceArgs {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Converted {
-    /// Requests that were read.
+    /// Requests read.
     requests: u64,
     damaged: u64,
-    /// Requests of a captured trace that moved nothing.
+    /// Requests of a captured trace that transferred no data.
     moved_nothing: LeftOutTransfers,
-    /// SCSI commands whose FUA bit or extents are not known.
+    /// SCSI commands whose FUA bit or extents are unknown.
     details_dropped: u64,
     #[serde(flatten)]
     left_out: TransformLedger,
     #[serde(flatten)]
     ledger: WriteLedger,
-    /// Of the requests that were to be written.
+    /// Digest of the requests to be written.
     digest: brunt_trace::StreamDigest,
 }
 

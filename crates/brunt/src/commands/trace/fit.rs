@@ -1,4 +1,4 @@
-//! `brunt trace fit`: a model of a trace.
+//! `brunt trace fit`: fits a model to a trace.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `brunt trace info`: what is in a trace.
+//! `brunt trace info`: describes the contents of a trace.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
     nothing_read(&info)
 }
 
-/// A trace without a request is a failure: somebody expected one.
+/// A trace without requests is a failure: the user expected some.
 fn nothing_read(info: &TraceInfo) -> Done {
     let ledger = &info.ledger;
     if ledger.requests > 0 {
@@ -235,7 +235,7 @@ fn locality(info: &TraceInfo, output: &Output) {
     }
 }
 
-/// What is known of answers.
+/// Prints what is known of responses.
 fn answers(info: &TraceInfo, output: &Output) {
     if let Some(depth) = info.depth {
         let (mean, p99, max) = (depth.mean, depth.p99, depth.max);

@@ -46,7 +46,7 @@ fn names(names: impl IntoIterator<Item = &'static str>) -> clap::builder::Possib
 }
 
 impl ReadArgs {
-    /// Opens traces as one.
+    /// Opens several traces as one.
     fn open(&self, files: &[PathBuf]) -> Result<TraceReader, Failure> {
         let format = self.format.as_deref().and_then(format_named);
         self.stated
@@ -86,7 +86,7 @@ impl Subcommand for Trace {
     }
 }
 
-/// What a trace that cannot be read means for the exit status, and what can be done.
+/// Maps an error in reading a trace to an exit status and advice.
 fn failure(error: TraceError) -> Failure {
     let format_names = || {
         FORMATS
