@@ -1,5 +1,5 @@
-//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that nothing of them is
-//! left, however they end.
+//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that nothing of them
+//! is left, however they end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -41,8 +41,8 @@ fn between(value: &Value) -> [i64; 2] {
     ]
 }
 
-/// Asserts that the measured clocks of a host whose agent shifts them by `shift` are off by that much. The measurement
-/// started at `begin`.
+/// Asserts that the measured clocks of a host whose agent shifts them by `shift` are off by that much. The
+/// measurement started at `begin`.
 fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
     let elapsed = begin.elapsed().as_nanos() as f64;
     let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
@@ -405,8 +405,8 @@ fn a_host_behind_sshd_needs_nothing_installed() {
     until("files are left on the host", || sshd.is_tidy());
 }
 
-/// The host's own program is run if it is named, even behind a login that prints text; a failing host doesn't affect
-/// the others.
+/// The host's own program is run if it is named, even behind a login that prints text; a failing host
+/// doesn't affect the others.
 #[test]
 fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
     let Some(sshd) = Sshd::new("ForceCommand echo Welcome to far; sh -c \"$SSH_ORIGINAL_COMMAND\"")

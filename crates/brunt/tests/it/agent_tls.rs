@@ -1,5 +1,5 @@
-//! Agents that listen: a controller with the right certificate is served, a stranger gets nothing. Checked with
-//! openssl's s_client.
+//! Agents that listen: a controller with the right certificate is served, a stranger gets nothing. Checked
+//! with openssl's s_client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -79,8 +79,8 @@ fn report_for_programs() {
     assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
 }
 
-/// A file that isn't a capture is refused with status 2 and a sentence; a damaged capture still yields what came before
-/// the damage.
+/// A file that isn't a capture is refused with status 2 and a sentence; a damaged capture still yields
+/// what came before the damage.
 #[test]
 fn wrong_files() {
     let folder = tempfile::tempdir().unwrap();

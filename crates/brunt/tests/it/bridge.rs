@@ -8,8 +8,8 @@ use crate::support::{TempDir, alone, need, skip};
 use serde_json::Value;
 
 /// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends of
-/// their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this machine
-/// cannot create them.
+/// their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this
+/// machine cannot create them.
 fn hosts(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),

@@ -217,8 +217,8 @@ fn round(
     let made = Instant::now();
     let mut hung = Duration::ZERO;
     if let (Part::Controller, Trouble::Freeze, Some(frozen)) = (part, trouble, &met) {
-        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe, and
-        // sshd's session with it.
+        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe,
+        // and sshd's session with it.
         is_idle(hosts, &name, |process| !process.words.starts_with("sshd: "));
         hung = made.elapsed();
         signal(frozen.pid, Signal::CONT);
@@ -395,8 +395,8 @@ fn check(
         "{name}: {summary:#}\n{words}"
     );
     if !was_killed && status == Some(1) {
-        // The loss of the target or its host is reported by whichever notices first: its supervisor, or a worker that
-        // opens it.
+        // The loss of the target or its host is reported by whichever notices first: its supervisor,
+        // or a worker that opens it.
         let target = "t ended unexpectedly";
         let says = victims
             .iter()

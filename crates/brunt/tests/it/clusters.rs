@@ -150,8 +150,8 @@ fn the_kubernetes_api_takes_the_manifests() {
     }
 }
 
-/// Captures on nodes: the API accepts the manifests, they ask for no more rights than packets need, and the options
-/// exist.
+/// Captures on nodes: the API accepts the manifests, they ask for no more rights than packets
+/// need, and the options exist.
 #[test]
 fn the_kubernetes_api_takes_the_captures() {
     let manifests = ["capture.yaml", "capture-s3.yaml"].map(file);

@@ -7,8 +7,8 @@ use crate::support::alone;
 use crate::support::hosts::{Hosts, Plan, Way, assert_total, said, until};
 use serde_json::Value;
 
-/// The same delay both ways, and a much longer one in one direction: half of the difference is an error that no
-/// measurement can detect.
+/// The same delay both ways, and a much longer one in one direction: half of the difference is an error that
+/// no measurement can detect.
 const EVEN: &str = "delay = \"200us\"";
 const UNEVEN: &str = "delay = \"300us\"\nback = { delay = \"4300us\" }";
 const UNEVEN_ERROR_NS: i64 = 2_000_000;

@@ -139,8 +139,8 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
-/// The memory is taken by a separate process, not the one that makes requests, for the requested time once all of it is
-/// locked.
+/// The memory is taken by a separate process, not the one that makes requests, for the requested time
+/// once all of it is locked.
 #[test]
 fn memory_is_taken_elsewhere() {
     let folder = TempDir::new("memory-fault");
@@ -205,9 +205,9 @@ fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
     format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
 }
 
-/// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a busy
-/// machine a fault may come too late for any request to meet it, or not as `meant`: the experiment is then repeated
-/// with twice the time.
+/// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a
+/// busy machine a fault may come too late for any request to meet it, or not as `meant`: the experiment is then
+/// repeated with twice the time.
 fn faults_of(
     name: &str,
     faults: &[Timed<'_>],
@@ -299,8 +299,8 @@ fn a_storage_fault_needs_no_layer_in_what_is_served() {
     }
 }
 
-/// A path that is not ready has its requests refused; the initiator of a path that is merely worse is notified. Both
-/// states end.
+/// A path that is not ready has its requests refused; the initiator of a path that is merely worse is
+/// notified. Both states end.
 #[test]
 fn a_port_group_changes_its_state() {
     let faults = [
@@ -441,8 +441,8 @@ fn overlaps_are_told() {
     );
 }
 
-/// A member that no redundancy can replace is refused before anything is opened, not at the end of a run; the remedy in
-/// the message works.
+/// A member that no redundancy can replace is refused before anything is opened, not at the end of a run; the
+/// remedy in the message works.
 #[test]
 fn members_without_redundancy() {
     let experiment = |folder: &TempDir, fault: &str| {

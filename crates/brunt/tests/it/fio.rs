@@ -57,8 +57,8 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     (parse(&theirs), parse(&ours))
 }
 
-/// Collects what `ours` lacks or has with another type. Keys that name a job's own options, disks, or single latencies
-/// differ by nature.
+/// Collects what `ours` lacks or has with another type. Keys that name a job's own options, disks, or single
+/// latencies differ by nature.
 fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -375,7 +375,7 @@ fn orders_of_requests_come_to_the_same_figures() {
         let folder = TempDir::new("fio");
         let text =
             std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
-        // Where fio writes without a folder, it writes to ours.
+        // fio's files without a folder go here, as ours do.
         let place = format!(
             "[global]\ndirectory={}\nioengine=psync\n",
             folder.join("").display()

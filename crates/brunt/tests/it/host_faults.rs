@@ -1,5 +1,5 @@
-//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even if the controller
-//! is gone.
+//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even
+//! if the controller is gone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -89,8 +89,8 @@ fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, 
     (output, summary, said)
 }
 
-/// Each kind is visible on the host while it is in effect and gone afterwards. Its times are on our clock although the
-/// host's is hours ahead.
+/// Each kind is visible on the host while it is in effect and gone afterwards. Its times are on our clock although
+/// the host's is hours ahead.
 #[test]
 fn faults_are_injected_proven_and_removed() {
     let folder = TempDir::new().unwrap();
@@ -136,8 +136,8 @@ fn faults_are_injected_proven_and_removed() {
     assert_eq!(killed.state(), 'Z', "it is dead");
 }
 
-/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a message
-/// that says what to do.
+/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a
+/// message that says what to do.
 #[test]
 fn what_cannot_be_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());

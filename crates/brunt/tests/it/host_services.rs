@@ -63,9 +63,9 @@ fn with_word(word: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A service on one host waits for that on another, learns where it is, and is opened by address from here and by
-/// folder from its own host. Its processes are sampled there, and its output is kept with the results. Clock offsets
-/// don't matter.
+/// A service on one host waits for that on another, learns where it is, and is opened by address from here and
+/// by folder from its own host. Its processes are sampled there, and its output is kept with the results.
+/// Clock offsets don't matter.
 #[test]
 fn services_of_hosts_run_in_their_order() {
     let marked = Marked::new("order");
@@ -231,8 +231,8 @@ fn a_service_elsewhere_that_misbehaves() {
     );
 }
 
-/// A service that exits during the experiment makes the run invalid. The message has its last output; all of its output
-/// is kept.
+/// A service that exits during the experiment makes the run invalid. The message has its last output;
+/// all of its output is kept.
 #[test]
 fn a_service_elsewhere_that_dies_by_itself() {
     let marked = Marked::new("dies");
@@ -321,9 +321,9 @@ fn nothing_is_left_whoever_is_killed() {
     }
 }
 
-/// If its controller exits while a listening agent is starting a service, the agent ends that service at once, however
-/// long the start may take. If the controller is frozen, the service ends with the agent's lease. The agent keeps
-/// running.
+/// If its controller exits while a listening agent is starting a service, the agent ends that service at
+/// once, however long the start may take. If the controller is frozen, the service ends with the agent's
+/// lease. The agent keeps running.
 #[test]
 fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     let certificates = certificates();
@@ -373,8 +373,8 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// A listening agent starts no service unless its command line allows it; then nothing is started anywhere, whatever
-/// the order.
+/// A listening agent starts no service unless its command line allows it; then nothing is started
+/// anywhere, whatever the order.
 #[test]
 fn what_is_not_allowed_starts_nothing() {
     let certificates = certificates();

@@ -230,8 +230,8 @@ fn listening_port(pid: u32) -> u16 {
     table.lines().find_map(port).expect("it listens")
 }
 
-/// A target that an agent's command line doesn't allow, or that cannot be served, ends the experiment before its first
-/// run.
+/// A target that an agent's command line doesn't allow, or that cannot be served, ends the
+/// experiment before its first run.
 #[test]
 fn what_may_not_be_served_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -310,8 +310,8 @@ fn what_may_not_be_served_is_refused() {
     check(&["serve:", &file], &file, "", "");
 }
 
-/// Paths of a served target belong to the serving host: a check doesn't complain about paths that this machine lacks or
-/// can't access.
+/// Paths of a served target belong to the serving host: a check doesn't complain about paths that this
+/// machine lacks or can't access.
 #[test]
 fn a_check_leaves_paths_to_the_host_that_serves_them() {
     let folder = TempDir::new().unwrap();

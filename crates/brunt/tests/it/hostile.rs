@@ -1,8 +1,8 @@
 //! Peers that misbehave: the target answers with the RFC's reject or closes that one connection. Its memory stays
 //! bounded, and the I/O of other sessions continues unharmed.
 //!
-//! Each test has a bystander: a well-behaved session that writes, reads back and compares all the while, on its own
-//! LUN.
+//! Each test has a bystander: a well-behaved session that writes, reads back and compares all
+//! the while, on its own LUN.
 
 use crate::support;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,9 +24,9 @@ use zerocopy::IntoBytes;
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
-/// The most that resident memory may grow under attack, whatever the attack's size. A half-open login costs a few KiB
-/// (a PDU's header and what arrived of its 8 KiB segment), and 10,000 of them stay below this even if the target keeps
-/// every one.
+/// The most that resident memory may grow under attack, whatever the attack's size. A half-open login costs a
+/// few KiB (a PDU's header and what arrived of its 8 KiB segment), and 10,000 of them stay below this even if
+/// the target keeps every one.
 const GROWTH_BYTES_MAX: u64 = 192 << 20;
 
 fn target() -> Target {
@@ -91,8 +91,8 @@ impl Bystander {
     }
 }
 
-/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than before, and
-/// has not grown.
+/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than
+/// before, and has not grown.
 fn survives(attack: impl FnOnce(&Target)) {
     let mut target = target();
     let bystander = Bystander::start(target.address());

@@ -177,8 +177,8 @@ fn calls(report: &Value, name: &str) -> u64 {
         .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
-/// Every command, its blocks and its response match those that tshark sees, with and without digests, whatever the
-/// packet size.
+/// Every command, its blocks and its response match those that tshark sees, with and without digests,
+/// whatever the packet size.
 #[test]
 fn commands_equal_tsharks() {
     if need("tshark", "tshark").is_none() {

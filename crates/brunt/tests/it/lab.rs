@@ -1,7 +1,7 @@
 //! A lab as `brunt run` creates it: a killed run leaves nothing behind at any moment, and an undisturbed one completes.
 //!
-//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that concurrent
-//! tests don't interfere.
+//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that
+//! concurrent tests don't interfere.
 
 use crate::support;
 use std::fs;
@@ -175,8 +175,8 @@ fn killed_runs_leave_nothing_behind() {
     );
 }
 
-/// A foreign command runs on a host of the lab, finds what is served there, sees the configured delay, and its exit
-/// status is passed on.
+/// A foreign command runs on a host of the lab, finds what is served there, sees the configured delay, and its
+/// exit status is passed on.
 #[test]
 fn commands_of_others() {
     let folder = tempfile::tempdir().unwrap();

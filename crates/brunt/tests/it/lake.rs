@@ -262,8 +262,8 @@ fn killed_while_a_capture_writes() {
     }
 }
 
-/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had ended well before that. The
-/// time adapts: it shrinks when the program has ended before the kill.
+/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had already ended. The time
+/// adapts to the program's duration: it shrinks after an early end, and grows after a kill.
 fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -> bool {
     let mut child = command
         .stdout(Stdio::null())
@@ -472,8 +472,8 @@ fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     files
 }
 
-/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command, and none deletes
-/// anything.
+/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command,
+/// and none deletes anything.
 #[test]
 fn a_lake_without_its_catalog_is_left_alone() {
     let folder = TempDir::new("lake-lost");
@@ -620,8 +620,8 @@ fn refusals_and_damage() {
     );
 }
 
-/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one compaction
-/// runs at a time.
+/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one
+/// compaction runs at a time.
 #[test]
 fn parts_stay_for_readers() {
     let folder = TempDir::new("lake-readers");

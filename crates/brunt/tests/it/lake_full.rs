@@ -1,5 +1,5 @@
-//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and continues once there is
-//! room.
+//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and
+//! continues once there is room.
 
 use std::path::Path;
 use std::process::Command;

@@ -282,8 +282,8 @@ impl Release {
     }
 }
 
-/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over one for the shape
-/// 'alone'.
+/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over
+/// one for the shape 'alone'.
 fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
     let Some((program, count)) = release.find() else {
         return;
@@ -477,8 +477,8 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
     assert_eq!(parse(output), expected);
 }
 
-/// A failure is allowed only while the suite is wrong about it, a skip only with a reason, and a reason only while a
-/// test needs it.
+/// A failure is allowed only while the suite is wrong about it, a skip only with a reason, and a reason
+/// only while a test needs it.
 #[test]
 fn what_is_complained_about() {
     let check = |test: &str, verdict, count| {

@@ -103,8 +103,8 @@ fn congestion_control_is_recorded() {
     );
 }
 
-/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls within its band and
-/// recovers.
+/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls
+/// within its band and recovers.
 #[test]
 fn a_fault_of_a_link_is_felt() {
     let _alone = alone(); // Compares rates.
@@ -253,8 +253,8 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in the
-/// experiment's folder.
+/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in
+/// the experiment's folder.
 #[test]
 fn further_keys_of_a_link() {
     for (set, from, shown) in [

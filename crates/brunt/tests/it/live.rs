@@ -264,8 +264,8 @@ fn the_loopback_is_seen_once() {
     assert_eq!(count(&report, "packets"), sent);
 }
 
-/// With a ring of two blocks and a stopped parser, packets are lost, and captured plus dropped packets add up to all
-/// that were sent.
+/// With a ring of two blocks and a stopped parser, packets are lost, and captured plus dropped packets add
+/// up to all that were sent.
 #[test]
 fn what_has_no_room_is_counted() {
     let script = r#"
@@ -444,8 +444,8 @@ fn diverted_packets_of_several_frames() {
     );
 }
 
-/// AF_XDP also counts packets that found no frame. Frames are returned when the parsers are done, so that a capture can
-/// outlast them.
+/// AF_XDP also counts packets that found no frame. Frames are returned when the parsers are done, so that a
+/// capture can outlast them.
 #[test]
 fn diverted_packets_without_room_are_counted() {
     // 256 frames; each round of the file has eight times as many packets. A busy machine may not keep up, so rounds

@@ -428,8 +428,8 @@ fn the_form_adds_renames_and_removes() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Without its token the page asks for it. With the token, a run is started, and stopped early with its partial
-/// results.
+/// Without its token the page asks for it. With the token, a run is started, and stopped early
+/// with its partial results.
 #[test]
 fn the_token_is_asked_for_and_a_run_is_stopped() {
     let Some((_folder, mut browser)) = browser() else {

@@ -158,7 +158,7 @@ fn failures_are_objects_with_json() {
 fn mistakes_in_faults_are_marked_at_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
-    // `key` is on line 8, or its fault is of one line.
+    // `key` is on line 8, or its fault has only one line.
     let check = |fault: &str, key: &str, says: &str| {
         let head = "name = \"x\"\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"1s\" }\n";
         std::fs::write(&file, format!("{head}[[fault]]\n{fault}\n")).unwrap();

@@ -1,6 +1,6 @@
 //! Asymmetric access (ALUA), checked with independent programs: sg3-utils decodes what a target reports about its
-//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other when
-//! the ports change state.
+//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other
+//! when the ports change state.
 
 use crate::support::controlled::ControlledTarget;
 use crate::support::guest::{Guest, ready};
@@ -186,8 +186,8 @@ fn linux_fails_over_and_back() {
     finish(guest);
 }
 
-/// If initiators may change states, Linux activates the standby port (SET TARGET PORT GROUPS) when the other one is
-/// unusable.
+/// If initiators may change states, Linux activates the standby port (SET TARGET PORT GROUPS) when
+/// the other one is unusable.
 #[test]
 fn linux_activates_a_port_that_stands_by() {
     let _alone = alone(); // An emulated guest keeps a core busy.

@@ -305,8 +305,8 @@ fn tls_with_certificates_on_both_sides() {
     ];
     assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
 
-    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this reply and for
-    // unknown options.
+    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this
+    // reply and for unknown options.
     fails(
         Command::new("nbdinfo").arg(served.url("0")),
         "not supported",
@@ -531,7 +531,7 @@ fn hostile_clients() {
     );
 }
 
-/// A client that leaves during the handshake gets its reply and breaks nothing; a client that stays isn't waited for.
+/// A client that aborts the handshake gets its reply and breaks nothing; the target doesn't wait for it to disconnect.
 #[test]
 fn a_client_takes_its_leave() {
     let folder = tempfile::tempdir().unwrap();

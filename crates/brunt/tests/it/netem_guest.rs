@@ -198,8 +198,8 @@ fn start(file: &Path, out: &Path) -> Child {
     run.spawn().expect("it starts")
 }
 
-/// Whether `some` of `all` fits this probability: within four standard deviations, which chance exceeds once in 16 000
-/// times.
+/// Whether `some` of `all` fits this probability: within four standard deviations, which chance
+/// exceeds once in 16 000 times.
 fn is_share(some: u64, all: u64, probability: f64) -> bool {
     let mean = all as f64 * probability;
     (some as f64 - mean).abs() <= 4.0 * (mean * (1.0 - probability)).sqrt()
@@ -236,8 +236,8 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// The configured share of packets is lost, for a ping's request and its reply, which both leave by the loopback
-/// interface.
+/// The configured share of packets is lost, for a ping's request and its reply, which both leave
+/// by the loopback interface.
 fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u16) {
     let fault = format!(
         "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"80s\"\n"

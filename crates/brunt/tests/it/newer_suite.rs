@@ -3,8 +3,8 @@
 //! with aborts in between. Also cases that the shipped suites test only in part: DataSN misuse that the connection must
 //! survive, sense formats, mismatched lengths.
 //!
-//! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and `hostile.rs` has more of
-//! CmdSN.
+//! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and
+//! `hostile.rs` has more of CmdSN.
 
 use crate::raw::{Ended, Pdu, Raw, data_out, encode, isid_of, login_request, rw10};
 use crate::support;
@@ -277,8 +277,8 @@ fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
 }
 
 /// Two sessions pass a block to and fro by COMPARE AND WRITE, and one command in five is aborted right after it is
-/// sent. Each command either ends, once, or is aborted and gets no response; reported writes are on the medium, and
-/// none is there in part.
+/// sent. Each command either ends, once, or is aborted and gets no response; reported writes are on the medium,
+/// and none is there in part.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -307,8 +307,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             holds = holds.wrapping_add(1);
             continue;
         }
-        // With immediate data, so that the target has all of it when the abort comes; every other time without, so that
-        // it cannot have begun.
+        // With immediate data, so that the target has all of it when the abort comes; every other time without, so
+        // that it cannot have begun.
         let immediate: &[u8] = if i % 2 == 0 { &data } else { &[] };
         raw.send(&command.into(), immediate);
         let mut pdu = raw.manage(0, code::task_management::ABORT_TASK, tag, cmd_sn);
@@ -373,8 +373,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
-/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways to send it, and nothing is
-/// compared or written.
+/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways to send it, and
+/// nothing is compared or written.
 #[test]
 fn compare_and_write_of_another_length() {
     let target = Target::start(&["--lun", "memory:16MiB"]);

@@ -129,7 +129,7 @@ fn mistakes_are_named_with_their_option() {
     );
 }
 
-/// Whatever a format leaves open is given in the same way for looking at a trace, for its replay and in an experiment.
+/// Options for what a format leaves open work alike in `trace info`, in a replay and in an experiment.
 #[test]
 fn what_a_format_leaves_open_is_stated() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -393,8 +393,8 @@ fn readable(folder: &Path) {
     }
 }
 
-/// A SIGKILL during a run leaves readable tables, with every row except those of the open parts, and a summary marked
-/// as incomplete.
+/// A SIGKILL during a run leaves readable tables, with every row except those of the open parts, and a
+/// summary marked as incomplete.
 #[test]
 fn a_kill_leaves_readable_tables() {
     let _alone = alone(); // Keeps both cores busy.

@@ -149,7 +149,7 @@ fn messages_about_wrong_files_hold_no_secret() {
             // Invalid TOML, in the line of the secret and elsewhere.
             ("url = \"", "url = "),
             ("[workloads.w]", "[workloads.w"),
-            // A wrong key next to the secret, wrong types, and a key that belongs to a secret.
+            // A wrong key next to the secret, wrong types, and the key `password`.
             ("url = ", "uri = "),
             ("[targets.t]\nurl = ", "targets = "),
             ("url = ", "url = [] # "),

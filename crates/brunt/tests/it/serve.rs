@@ -169,8 +169,8 @@ impl Launcher for Tested {
     }
 }
 
-/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an unrequested death counts
-/// as one.
+/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an
+/// unrequested death counts as one.
 #[test]
 fn faults_of_a_role() {
     let serve = Serve::One("memory:1MiB".into());

@@ -405,8 +405,8 @@ fn no_run_outlives_its_server() {
     }
 }
 
-/// A mistake is reported with its place, and a target that can't be opened with the reason; neither leaves a result
-/// behind.
+/// A mistake is reported with its place, and a target that can't be opened with the reason;
+/// neither leaves a result behind.
 #[test]
 fn what_cannot_run_says_why() {
     let server = Server::start(&[]);
@@ -465,8 +465,8 @@ fn what_cannot_run_says_why() {
     assert!(!found.to_string().contains("geheimnis"), "{found}");
 }
 
-/// Without the token, under another host name, from another page, or with another site's form, nothing is started and
-/// nothing is read.
+/// Without the token, under another host name, from another page, or with another site's form, nothing is
+/// started and nothing is read.
 #[test]
 fn strangers_start_nothing_and_read_nothing() {
     let server = Server::start(&[]);

@@ -15,8 +15,8 @@ use crate::support::{Running, eventually, need, processes_with, run_within, skip
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A service waits for another, with its preparation, its environment, and its log among the results; the measurement
-/// goes through it.
+/// A service waits for another, with its preparation, its environment, and its log among the results; the
+/// measurement goes through it.
 #[test]
 fn services_run_in_their_order() {
     let marked = Marked::new("order");
@@ -239,7 +239,7 @@ fn a_killed_keeper_leaves_nothing() {
     // Each run checks the services before and after.
     let text = format!("{LOAD}{lines}{TARGET}").replace("repetitions = 1", "repetitions = 9");
     let mut run = Running::start(&marked, &text);
-    // The keeper is the child that has an order.
+    // The keeper is the child with an order in its environment.
     let keepers = processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
     let keeper = marked
         .pids()

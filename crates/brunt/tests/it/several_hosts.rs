@@ -187,8 +187,8 @@ fn requests_do_not_depend_on_where_workers_are() {
     assert_eq!(here, there);
 }
 
-/// A target that a host may not open, or that holds data, is refused before the first run, with a message that says
-/// what to do.
+/// A target that a host may not open, or that holds data, is refused before the first run, with a
+/// message that says what to do.
 #[test]
 fn what_is_not_allowed_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -294,8 +294,8 @@ fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
     })
 }
 
-/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the host, and
-/// no agent is left.
+/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the
+/// host, and no agent is left.
 #[test]
 fn a_lost_host_ends_the_experiment() {
     for (signal, silence, expected) in [
@@ -453,8 +453,8 @@ fn a_lost_host_is_marked() {
     }
 }
 
-/// The spread of the hosts' starts is measured on one time line, whatever their clocks say, and reported with its
-/// uncertainty.
+/// The spread of the hosts' starts is measured on one time line, whatever their clocks say, and
+/// reported with its uncertainty.
 #[test]
 fn the_start_spread_is_told() {
     let folder = TempDir::new().unwrap();
@@ -513,8 +513,8 @@ fn host_with_a_full_folder(folder: &Path, name: &str, program: &str) -> Option<S
     ))
 }
 
-/// A host whose storage fills up during a run is named with what failed there, and the measurements of the others are
-/// kept.
+/// A host whose storage fills up during a run is named with what failed there, and the
+/// measurements of the others are kept.
 #[test]
 fn a_host_whose_disk_is_full_is_named() {
     let folder = TempDir::new().unwrap();

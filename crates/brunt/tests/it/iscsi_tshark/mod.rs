@@ -1,6 +1,6 @@
-//! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, against
-//! tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and several connections in
-//! a session. Small captures of each lie in testdata/; larger ones are made anew.
+//! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, compared
+//! with tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and
+//! several connections in a session. Small captures of each are in testdata/; larger ones are made on demand.
 
 mod commands;
 mod cut;
@@ -226,8 +226,8 @@ fn stored_captures() {
     }
 }
 
-/// A captured UNMAP, with its list in the command or requested by the target, is one of 64 KiB in the block trace, and
-/// is replayed as such.
+/// A captured UNMAP, with its list in the command or requested by the target, is one of 64 KiB in the block trace,
+/// and is replayed as such.
 #[test]
 fn unmaps_are_replayed() {
     let folder = TempDir::new("iscsi-unmap");
@@ -271,7 +271,7 @@ fn unmaps_are_replayed() {
             (&json!(1), &json!(65_536)),
             "{name}"
         );
-        // Damaged columns in a part of the commands table are missing from the result, and that is counted.
+        // The contents of an unreadable part of the commands table are missing, and counted.
         let part = std::fs::read_dir(trace.join("scsi_commands"))
             .unwrap()
             .next()
@@ -302,8 +302,8 @@ fn check_live(session: &str, at_least: usize) {
     let folder = TempDir::new("iscsi-tshark");
     let path = folder.join("live.pcapng");
     let program = PathBuf::from(env!("CARGO_BIN_EXE_brunt"));
-    // If the clock is set back during a capture, a command can end before it began: tshark shows its times, our trace a
-    // duration of 0.
+    // If the clock is set back during a capture, a command can end before it began: tshark shows its times,
+    // our trace a duration of 0.
     let times_hold = (0..3).any(|_| {
         succeed(
             Command::new(&tool)
@@ -396,8 +396,8 @@ fn brunt_with_tasks() {
     check_live("brunt-tasks", 40);
 }
 
-/// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE, while our target holds
-/// them.
+/// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE,
+/// while our target holds them.
 #[test]
 fn brunt_with_aborts() {
     check_live("brunt-aborts", 40);

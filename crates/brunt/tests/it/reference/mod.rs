@@ -129,8 +129,8 @@ fn void_runs() {
     );
 }
 
-/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example from a file that can be
-/// read.
+/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example from
+/// a file that can be read.
 #[test]
 fn summary() {
     let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");

@@ -388,7 +388,7 @@ fn agents_in_a_lab_are_lost_and_end() {
                 );
                 return support::skip("user namespaces and /dev/net/tun");
             }
-            // The near one, or the far one when that has worked enough; either will do.
+            // The near host's agent, or the far one's if that has worked enough by then; either will do.
             match agents(&mark).into_iter().find(|pid| is_working(*pid)) {
                 Some(pid) => break pid,
                 None => std::thread::sleep(Duration::from_millis(10)),
