@@ -1,6 +1,6 @@
 //! Faults in every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both ends,
-//! networks, the host that serves the target, and the target there are killed, frozen or cut off. `BRUNT_ROUNDS=100
-//! cargo test -p brunt --test it chaos -- --nocapture` is the long form; `BRUNT_HANG_MAX=10` fails if anything takes
+//! networks, the host that serves the target, and the target there are killed, frozen or cut off. The long form is
+//! `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture`. `BRUNT_HANG_MAX=10` fails if anything takes
 //! more than ten seconds longer than it should, on an otherwise idle machine.
 //!
 //! The rule: after each round the hosts are as they were before, and the results are true of the surviving hosts.

@@ -243,7 +243,7 @@ fn input_longer_than_the_device() {
     check(5000, &[], 0);
 }
 
-/// Advice about a device's file isn't given for a certificate in the same place.
+/// The advice about a missing device file isn't given for a missing certificate.
 #[test]
 fn a_missing_certificate_is_said_with_its_folder() {
     let output = brunt(&[

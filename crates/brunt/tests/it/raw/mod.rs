@@ -108,7 +108,8 @@ impl Raw {
 
     /// Sends login requests until full feature phase.
     ///
-    /// # Panics If the target refuses the login.
+    /// # Panics
+    /// If the target refuses the login.
     pub fn negotiate(&mut self, mut request: LoginRequest, pairs: &[(&str, &str)]) {
         self.cmd_sn = request.cmd_sn.get();
         let mut keys = pairs.to_vec();
@@ -159,7 +160,8 @@ impl Raw {
 
     /// The next PDU.
     ///
-    /// # Errors `UnexpectedEof` and its like if the target closed, `WouldBlock` or `TimedOut` if it is silent.
+    /// # Errors
+    /// `UnexpectedEof` and its like if the target closed, `WouldBlock` or `TimedOut` if it is silent.
     pub fn recv(&mut self) -> io::Result<Pdu> {
         let mut head = [0; BHS_BYTES];
         self.stream.read_exact(&mut head)?;

@@ -1,5 +1,5 @@
-//! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as `brunt
-//! analyze` on the same trace, and what cannot be answered is refused with advice.
+//! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as
+//! `brunt analyze` on the same trace, and what cannot be answered is refused with advice.
 
 mod answers;
 mod checks;

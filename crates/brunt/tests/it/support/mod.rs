@@ -29,7 +29,8 @@ pub const CHAP: (&str, &str) = ("brunt-user", "brunt-secret1");
 
 /// The path of `program`; `None`, with a message, if its Debian package is missing.
 ///
-/// # Panics If it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
+/// # Panics
+/// If it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
 pub fn need(program: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -44,7 +45,8 @@ pub fn need(program: &str, package: &str) -> Option<PathBuf> {
 
 /// Prints what is missing.
 ///
-/// # Panics If `BRUNT_REQUIRE_ALL=1`.
+/// # Panics
+/// If `BRUNT_REQUIRE_ALL=1`.
 pub fn skip(what: &str) {
     assert!(
         std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
@@ -264,7 +266,8 @@ impl Drop for Running {
 
 /// Runs `command` to its end, within `seconds` of an idle machine.
 ///
-/// # Panics If it takes longer, with its output so far.
+/// # Panics
+/// If it takes longer, with its output so far.
 pub fn run_within(command: &mut Command, seconds: u64) -> Output {
     let seconds = seconds * BUSY;
     let mut child = command
