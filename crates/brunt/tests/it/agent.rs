@@ -1,5 +1,5 @@
-//! Agents: what a controller learns of them, over a child's pipes and over Debian's sshd, and what is left of them after
-//! whatever end.
+//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that nothing of them
+//! is left, however they end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Waits for what should come soon on any machine; only a test that fails waits long.
+/// Waits for something that happens soon on any machine; only a failing test waits long.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
@@ -22,7 +22,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// `brunt agent clock … --json`, and its one object.
+/// Runs `brunt agent clock … --json`; returns its output and its JSON object.
 fn clock(arguments: &[&str]) -> (Output, Value) {
     let output = brunt()
         .args(["agent", "clock", "--json"])
@@ -41,14 +41,15 @@ fn between(value: &Value) -> [i64; 2] {
     ]
 }
 
-/// The clocks of a host whose agent shifts them by `shift` are that far off, as a run that was started at `begin` found.
+/// Asserts that the measured clocks of a host whose agent shifts them by `shift` are off by that much. The
+/// measurement started at `begin`.
 fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
     let elapsed = begin.elapsed().as_nanos() as f64;
     let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
-    // The shortest round trip bounds the offset; it ages by what the rate may be off, and wander: 1 ppm both ways.
+    // The shortest round trip bounds the offset; the bound ages by the rate's error and wander: 1 ppm both ways.
     let round_trip = host["round_trip_ns"].as_f64().unwrap();
     let monotonic_max = 1.01 * round_trip + (drift + 2.0) * 1e-6 * elapsed + 1000.0;
-    // Its shortest round has the host's own time too, and is a small part of all the rounds.
+    // The shortest round of the wall clock also contains the host's own time, and is a small part of all rounds.
     let wall_max = elapsed;
     for (offset, width_max) in [
         (&host["offset_ns"], monotonic_max),
@@ -105,7 +106,7 @@ fn a_clock_that_is_shifted_is_found_so() {
     }
 }
 
-/// An agent on its standard streams, without a controller of ours.
+/// An agent on its standard streams, without one of our controllers.
 struct Bare(Child);
 
 impl Bare {
@@ -123,11 +124,11 @@ impl Bare {
     }
 
     fn say(&mut self, bytes: &[u8]) {
-        // It may have ended already.
+        // The agent may have ended already.
         let _ = self.0.stdin.as_mut().unwrap().write_all(bytes);
     }
 
-    /// All that it says until it ends, which it does without being asked to.
+    /// Waits until the agent ends on its own and returns all its output.
     fn end(mut self) -> (ExitStatus, Vec<u8>, String) {
         let (mut out, mut error) = (Vec::new(), String::new());
         let mut stdout = self.0.stdout.take().unwrap();
@@ -155,7 +156,7 @@ fn messages(bytes: &[u8]) -> Vec<FromHost> {
     std::iter::from_fn(|| decoder.take().unwrap()).collect()
 }
 
-/// What is no controller of this version gets nothing done, and hears why on the agent's standard error.
+/// A peer that isn't a controller of this version gets nothing done; the agent reports why on its standard error.
 #[test]
 fn strangers_on_the_standard_streams_end_it() {
     let check = |bytes: &[u8], expected: &[&str]| {
@@ -199,7 +200,7 @@ fn strangers_on_the_standard_streams_end_it() {
     check(&[0, 0, 0, 2, b'{', b'}'], &["malformed"]);
 }
 
-/// It ends with its controller; a controller that is silent for the length of the lease is as good as gone.
+/// The agent ends with its controller, and treats a controller that is silent for the length of the lease as gone.
 #[test]
 fn it_ends_with_its_controller_or_its_lease() {
     let hello = frame(&ToHost::Hello {
@@ -243,7 +244,7 @@ fn it_ends_with_its_controller_or_its_lease() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// How a host fails is said in words that lead on.
+/// Messages about a failing host say what to do.
 #[test]
 fn what_fails_is_said() {
     let folder = TempDir::new().unwrap();
@@ -277,7 +278,7 @@ fn what_fails_is_said() {
         &["--far-program", "brunt; reboot"],
         "characters that the far host's shell",
     );
-    // Another architecture is noticed before anything is copied.
+    // A host of another architecture is detected before anything is copied.
     std::fs::create_dir(folder.path().join("bin")).unwrap();
     let uname = folder.path().join("bin/uname");
     std::fs::write(&uname, "#!/bin/sh\necho riscv64\n").unwrap();
@@ -296,7 +297,7 @@ fn what_fails_is_said() {
             .into_iter()
             .any(|name| name.to_string_lossy().starts_with("brunt-agent"))
     });
-    // Another version names both.
+    // The message about a version mismatch names both versions.
     let mut hello = Vec::new();
     let now = brunt_protocol::Moment {
         clock: brunt_result::event::ClockName("x".into()),
@@ -323,8 +324,8 @@ fn what_fails_is_said() {
     );
 }
 
-/// Debian's sshd with a key of its own, on the standard streams of ssh: no port, no network. What it starts has a
-/// temporary folder of its own, by which its processes are found.
+/// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. Processes that it starts are
+/// found by their temporary folder, which no other process has.
 struct Sshd {
     folder: TempDir,
     ssh: String,
@@ -345,7 +346,7 @@ impl Sshd {
         }
         std::fs::copy(path("user.pub"), path("authorized")).unwrap();
         std::fs::create_dir(path("tmp")).unwrap();
-        // The privilege separation folder, which Debian's service makes when it starts.
+        // The privilege separation folder, which Debian's service creates at start.
         let _ = std::fs::create_dir_all("/run/sshd");
         let at = folder.path().display();
         let config = format!(
@@ -371,7 +372,7 @@ impl Sshd {
         std::fs::read_dir(self.tmp()).unwrap().next().is_none()
     }
 
-    /// Processes that sshd started for us.
+    /// Processes that this sshd started.
     fn processes(&self) -> Vec<String> {
         let mark = format!("TMPDIR={}", self.tmp().display());
         let pids = processes_with(|variable| variable == mark.as_bytes());
@@ -404,8 +405,8 @@ fn a_host_behind_sshd_needs_nothing_installed() {
     until("files are left on the host", || sshd.is_tidy());
 }
 
-/// The host's own program is run where it is named, behind a login that talks; and with several hosts, one that fails
-/// takes no other with it.
+/// The host's own program is run if it is named, even behind a login that prints text; a failing host
+/// doesn't affect the others.
 #[test]
 fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
     let Some(sshd) = Sshd::new("ForceCommand echo Welcome to far; sh -c \"$SSH_ORIGINAL_COMMAND\"")
@@ -437,7 +438,7 @@ fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 3 hosts could not be asked"));
 }
 
-/// A controller that is killed leaves no process and no file on the host.
+/// A killed controller leaves no process and no file on the host.
 #[test]
 fn nothing_is_left_of_a_killed_controller() {
     let Some(sshd) = Sshd::new("") else { return };
@@ -467,7 +468,7 @@ fn nothing_is_left_of_a_killed_controller() {
     until("files are left on the host", || sshd.is_tidy());
 }
 
-/// `brunt probe … --json`: exit status and the object.
+/// Runs `brunt probe … --json`; returns the exit status and the object.
 fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
     let output = brunt()
         .args(["probe", "--json", "--interval", "50ms"])
@@ -479,7 +480,7 @@ fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), object)
 }
 
-/// Samples of hosts whose clocks are a quarter of an hour off have the times of this machine's clock.
+/// Samples of hosts whose clocks are a quarter of an hour off get timestamps of this machine's clock.
 #[test]
 fn samples_of_hosts_are_on_one_time_line() {
     let folder = TempDir::new().unwrap();
@@ -549,7 +550,7 @@ fn samples_of_hosts_are_on_one_time_line() {
     }
 }
 
-/// A host whose agent dies or freezes is lost and said so; what it had sent is kept, and the others go on.
+/// A host whose agent dies or freezes is reported as lost; its samples are kept, and the other hosts continue.
 #[test]
 fn a_lost_host_is_reported_and_its_samples_are_kept() {
     let folder = TempDir::new().unwrap();
@@ -603,7 +604,7 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     );
     let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
     check(freeze, "nothing was heard of it for 3s");
-    // The frozen one ends when it wakes up, unless the kernel has ended it with its orphaned group already.
+    // The frozen agent ends when it wakes up, unless the kernel has already ended it with its orphaned process group.
     let pid = std::fs::read_to_string(folder.path().join("pid"))
         .unwrap()
         .trim()

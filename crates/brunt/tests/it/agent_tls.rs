@@ -1,5 +1,5 @@
-//! Agents that listen: a controller with the right certificate is served, and a stranger gets nothing. Judged with
-//! openssl's s_client.
+//! Agents that listen: a controller with the right certificate is served, a stranger gets nothing. Checked
+//! with openssl's s_client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::support::{brunt, need};
 use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 
-/// `brunt agent clock` of one host: exit status, its entry.
+/// Runs `brunt agent clock` for one host; returns the exit status and the host's entry.
 fn clock(host: &str, identity: Option<PathBuf>) -> (Option<i32>, Value) {
     let mut command = brunt();
     command.args(["agent", "clock", "--json", "--for", "100ms", host]);
@@ -35,7 +35,7 @@ fn a_controller_with_a_certificate_is_served() {
     assert_eq!(status, Some(0), "{found:#}");
     let [low, high] = ["low", "high"].map(|end| found["offset_ns"][end].as_i64().unwrap());
     assert!(low <= 0 && 0 <= high, "{found:#}");
-    // Without an identity there is no way, and a name has to be the certificate's.
+    // Without an identity no connection is possible, and the host's name must match the certificate.
     let (status, found) = clock(&host, None);
     assert!(
         status == Some(1) && found["error"].as_str().unwrap().contains("--identity"),
@@ -54,12 +54,12 @@ fn a_controller_with_a_certificate_is_served() {
     );
 }
 
-/// What s_client hears of the agent within its connection, with these arguments.
+/// Returns what s_client receives from the agent inside the TLS connection, with these arguments.
 fn s_client(openssl: &Path, agent: &Listening, arguments: &[&str]) -> Vec<u8> {
     s_client_says(openssl, agent, arguments, b"\0\0\0\x06\"stop\"")
 }
 
-/// The same when it says this.
+/// Like [`s_client`], but sends `says`.
 fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[u8]) -> Vec<u8> {
     let mut child = Command::new(openssl)
         .args(["s_client", "-quiet", "-connect", &agent.address.to_string()])
@@ -69,7 +69,7 @@ fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Says something, waits for the greeting or the end, and closes.
+    // Sends bytes, waits for the greeting or the end, and closes.
     let mut stdin = child.stdin.take().unwrap();
     let _ = stdin.write_all(says);
     let mut heard = Vec::new();
@@ -105,7 +105,7 @@ fn a_stranger_gets_nothing() {
         arguments.extend(more);
         hears(&arguments)
     };
-    // First that it can hear something at all.
+    // First, show that s_client can receive a greeting at all.
     let ours = parts(folder.path(), "controller.pem");
     assert!(
         with(&ours, &[]),
@@ -122,7 +122,7 @@ fn a_stranger_gets_nothing() {
     );
     assert!(!with(&ours, &["-tls1_2"]), "an older TLS");
     assert!(!with(&ours, &["-alpn", "h2"]), "another protocol");
-    // Plain text, and somebody who says nothing, are closed.
+    // Plain-text and silent connections are closed.
     let mut plain = TcpStream::connect(agent.address).unwrap();
     plain
         .write_all(b"GET / HTTP/1.1\r\nHost: agent\r\n\r\n")
@@ -143,7 +143,7 @@ fn a_stranger_gets_nothing() {
     );
 }
 
-/// Forwards one connection and keeps what the client said. What goes on is `change` of a part and the bytes before it.
+/// Forwards one connection and records what the client said. Forwards `change` of each part and the bytes before it.
 fn relay(
     to: SocketAddr,
     change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
@@ -168,7 +168,7 @@ fn relay(
                 break;
             }
             let mut kept = kept.lock().unwrap();
-            // It may have had enough.
+            // The agent may have closed the connection.
             let _ = agent.write_all(&change(&part[..count], kept.len()));
             kept.extend_from_slice(&part[..count]);
         }
@@ -178,7 +178,7 @@ fn relay(
     (address, said, work)
 }
 
-/// The bytes of a good session, sent again, start nothing.
+/// Replaying the bytes of a good session starts nothing.
 #[test]
 fn a_replayed_session_gets_nothing() {
     let folder = certificates();
@@ -193,7 +193,7 @@ fn a_replayed_session_gets_nothing() {
     let said = said.lock().unwrap().clone();
     assert!(said.len() > 2000, "{} bytes of a session", said.len());
     let mut again = TcpStream::connect(agent.address).unwrap();
-    // It may be closed in the middle.
+    // The connection may be closed in the middle.
     let _ = again.write_all(&said);
     let mut heard = Vec::new();
     let _ = again.read_to_end(&mut heard);
@@ -204,8 +204,8 @@ fn a_replayed_session_gets_nothing() {
     );
 }
 
-/// Who has the controller's certificate and speaks another version, or no messages, gets a greeting and no more; the agent
-/// goes on for others.
+/// A peer with the controller's certificate that speaks another version, or sends no messages, gets a greeting and
+/// nothing else; the agent keeps serving others.
 #[test]
 fn what_is_no_conversation_gets_nothing() {
     let Some(openssl) = need("openssl", "openssl") else {
@@ -276,7 +276,7 @@ fn what_is_no_conversation_gets_nothing() {
     }
 }
 
-/// Somebody in the wire who repeats or changes what a controller says ends the conversation: nothing is done twice.
+/// If a man in the middle repeats or changes what a controller says, the connection ends: nothing is done twice.
 #[test]
 fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
     type Change = fn(&[u8]) -> Vec<u8>;
@@ -290,7 +290,7 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
     for change in [repeated, changed] {
         let folder = certificates();
         let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
-        // The certificates and the greeting are let through.
+        // The certificates and the greeting pass unchanged.
         let (address, _, work) = relay(agent.address, move |said, before| match before > 3000 {
             true => change(said),
             false => said.to_vec(),
@@ -319,7 +319,7 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
     }
 }
 
-/// Another authority's agent is no agent of ours.
+/// A controller rejects an agent of another authority.
 #[test]
 fn a_controller_believes_its_own_agents_only() {
     let (folder, other) = (certificates(), certificates());
@@ -333,7 +333,7 @@ fn a_controller_believes_its_own_agents_only() {
         "{found:#}"
     );
     drop(agent);
-    // Nor is a controller one.
+    // It also rejects a controller's certificate on an agent.
     let agent = Listening::start(&folder.path().join("controller.pem"), &[]);
     let (status, found) = clock(
         &format!("agent:{}", agent.address),
@@ -357,7 +357,7 @@ fn keys_are_private_and_never_overwritten() {
         );
     }
     let before = std::fs::read(path("agent-localhost.pem")).unwrap();
-    // Another host of the same authority works with the controller that was there, and one that is known keeps its key.
+    // A host added later by the same authority works with the existing controller, and an existing host keeps its key.
     let more = init(folder.path(), &["localhost", "::1"]);
     assert!(more.status.success() && path("agent-::1.pem").exists());
     assert_eq!(std::fs::read(path("agent-localhost.pem")).unwrap(), before);

@@ -41,7 +41,7 @@ fn report_for_people() {
     }
 }
 
-/// The same as a page, beside the text.
+/// The same report as a page, in addition to the text.
 #[test]
 fn report_as_a_page() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn report_as_a_page() {
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
 }
 
-/// `--json` is one object whose parts add up, also from standard input.
+/// `--json` prints one object whose parts add up, also for standard input.
 #[test]
 fn report_for_programs() {
     let input = std::fs::File::open(capture()).unwrap();
@@ -79,8 +79,8 @@ fn report_for_programs() {
     assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
 }
 
-/// What is no capture is refused with status 2 and a sentence; a damaged one still
-/// gives what came before the damage.
+/// A file that isn't a capture is refused with status 2 and a sentence; a damaged capture still yields
+/// what came before the damage.
 #[test]
 fn wrong_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn wrong_files() {
     let whole = std::fs::read(capture()).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
-    // Half of a zstd file may end before its first block does: refused, or reported in part.
+    // Half of a zstd file may end before its first block does, so it is refused or reported in part.
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
@@ -109,8 +109,8 @@ fn json(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Of 1,000 READs that failed and 1,000 that succeeded, only the latter are transfers: in the report of the capture and of its
-/// trace, in the trace's figures and in its replay. tshark: 1,000 × status 0, 1,000 × status 70 (NFS3ERR_STALE).
+/// Of 1,000 READs that failed and 1,000 that succeeded, only the latter are transfers: in the report of the capture and
+/// of its trace, in the trace's figures and in its replay. tshark: 1,000 × status 0, 1,000 × status 70 (NFS3ERR_STALE).
 #[test]
 fn failed_requests_are_no_transfers_anywhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn failed_requests_are_no_transfers_anywhere() {
             (&profile["read"]["operations"], &profile["read"]["bytes"]),
             (&1000.into(), &4_096_000.into())
         );
-        // Random blocks follow each other now and then.
+        // Random blocks are sequential by chance now and then.
         assert!(profile["read"]["sequential_share"].as_f64().unwrap() < 0.01);
         assert_eq!(profile["read"]["size_p50_bytes"], 4096);
         assert_eq!(profile["left_out"]["failed"], 1000);
@@ -151,7 +151,7 @@ fn failed_requests_are_no_transfers_anywhere() {
     );
 }
 
-/// What a trace hides, the report that is printed when it is written hides, too: it is the trace's own.
+/// The report printed while an anonymous trace is written hides what the trace hides, because it is the trace's report.
 #[test]
 fn a_report_shows_no_more_than_its_anonymous_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn a_report_shows_no_more_than_its_anonymous_trace() {
     }
 }
 
-/// A capture of TCP segments from one client to one port, of this kind of link.
+/// A capture of TCP segments from one client to one port, with this link type.
 fn segments(link: u32, port: u16, payloads: &[&[u8]]) -> Vec<u8> {
     let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     file.extend([2, 0, 4, 0]);
@@ -204,7 +204,7 @@ fn segments(link: u32, port: u16, payloads: &[&[u8]]) -> Vec<u8> {
     file
 }
 
-/// A call of NFSv2's READ, behind its record mark.
+/// An NFSv2 READ call with its record mark.
 fn nfs2_read(xid: u32) -> Vec<u8> {
     let words = [xid, 0, 2, 100_003, 2, 6, 0, 0, 0, 0];
     let mut message: Vec<u8> = words
@@ -260,7 +260,7 @@ fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
     assert!(error.contains("no NFS or iSCSI operations"), "{error}");
 }
 
-/// Nothing is known of the latency of what was not answered.
+/// The latency of an unanswered request is unknown.
 #[test]
 fn an_operation_without_a_reply_has_no_latency() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `brunt-bench capture`, as a newcomer calls it: what it says of others is what they found.
+//! `brunt-bench capture`, as a newcomer runs it: its report of other programs matches what they found.
 
 use crate::support;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Everybody reads the same capture to its end; figures are there, and who is missing is left out.
+/// All programs read the same capture to its end; the report has their figures and omits missing programs.
 #[test]
 fn everybody_reads_the_same() {
     let report = bench(&[]);
@@ -51,7 +51,7 @@ fn everybody_reads_the_same() {
     let trace_bytes =
         who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
     assert!(trace_bytes > Some(0));
-    // Its parts are all of it, and take less room than their values would.
+    // The parts add up to the whole file, and take less room than the plain values would.
     let extents = table["extents"].as_array().expect("kinds of content");
     let sum = |key: &str| {
         extents
@@ -59,7 +59,7 @@ fn everybody_reads_the_same() {
             .map(|extent| extent[key].as_u64().expect("a size"))
             .sum::<u64>()
     };
-    // The report's bytes are those of rows, without the note on the trace's version.
+    // The report counts the bytes of rows, without the note on the trace's version.
     let note_bytes = sum("file_bytes").checked_sub(trace_bytes.expect("a size"));
     assert!(
         note_bytes.is_some_and(|bytes| bytes < 1024),
@@ -74,7 +74,7 @@ fn everybody_reads_the_same() {
         network["rows"].as_u64() > Some(1000),
         "a row for each packet, and flows: {network}"
     );
-    // The capture begins in the middle of connections: others miss a few calls there.
+    // The capture begins in the middle of connections: other programs miss a few calls there.
     let calls = table["calls"].as_u64().expect("a count");
     for (program, package, least) in [
         ("tshark", "tshark", calls * 8 / 10),
@@ -93,7 +93,7 @@ fn everybody_reads_the_same() {
     }
 }
 
-/// Traces without the tables that merge are of the same capture, smaller, and each has its ratio.
+/// Traces without the tables that are merged describe the same capture, are smaller, and each has its ratio.
 #[test]
 fn tables_have_their_cost() {
     let report = bench(&["--tables", "--rounds", "2"]);
@@ -121,7 +121,7 @@ fn tables_have_their_cost() {
     assert_ne!(histograms["bytes"], sketches["bytes"]);
 }
 
-/// Packets are lost, most of what is possible is recovered, and nothing is invented.
+/// With lost packets, most of what can be recovered is, and nothing is invented.
 #[test]
 fn losses() {
     let report = bench(&["--loss=2,5", "--seed", "3"]);
@@ -150,7 +150,7 @@ fn losses() {
     }
 }
 
-/// Captures without some of their packets are written and kept, and the same packets are lost again.
+/// Captures with packets removed are written and kept; a second run removes the same packets.
 #[test]
 fn lossy_captures_are_made() {
     let folder = support::TempDir::new("bench-make");
@@ -175,7 +175,7 @@ fn lossy_captures_are_made() {
     assert_eq!((packets, bytes), make("other"));
 }
 
-/// Mistakes are told before anything is measured.
+/// Mistakes are reported before anything is measured.
 #[test]
 fn mistakes() {
     let check = |arguments: &[&str], word: &str| {

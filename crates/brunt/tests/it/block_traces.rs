@@ -1,4 +1,4 @@
-//! `brunt trace` as a user has it: figures, damaged rows, files that are no traces, and conversions.
+//! `brunt trace` as a user runs it: figures, damaged rows, files that are no traces, and conversions.
 
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Thirty reads that follow each other, a write, and a row that is damaged.
+/// Thirty sequential reads, a write, and a damaged row.
 #[test]
 fn figures_of_a_trace() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -85,7 +85,7 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));
 }
 
-/// The same trace as SPC, iolog, MSR, .load and Parquet is the same stream of requests; slices are smaller.
+/// The same trace as SPC, iolog, MSR, .load and Parquet yields the same stream of requests; slices are smaller.
 #[test]
 fn a_trace_is_converted_and_stays_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -139,7 +139,7 @@ fn a_trace_is_converted_and_stays_the_same() {
     ];
     arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
     let answer = json(&trace("convert", &arguments));
-    // Of two traces a hundred seconds in: the first one's clock begins a quarter of a second later.
+    // Of two traces, starting a hundred seconds in: the first one's clock begins a quarter of a second later.
     assert_eq!(
         (&answer["requests"], &answer["written"]),
         (&1000.into(), &100.into()),
@@ -160,7 +160,7 @@ fn a_trace_is_converted_and_stays_the_same() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// The experiment that is written for a trace is one that can be run.
+/// The experiment generated from a trace can be run.
 #[test]
 fn a_model_of_a_trace_is_an_experiment() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -211,7 +211,7 @@ fn a_model_of_a_trace_is_an_experiment() {
     );
 }
 
-/// A file that may be of two formats is not guessed at; with the format stated it is read.
+/// A file that may be of two formats is refused; it is read once the format is given.
 #[test]
 fn an_ambiguous_file_names_its_candidates() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,7 +234,7 @@ fn an_ambiguous_file_names_its_candidates() {
     );
 }
 
-/// Times that run backwards are counted, and sorted where that is asked for.
+/// Timestamps that run backwards are counted, and sorted on request.
 #[test]
 fn times_that_run_backwards_are_kept_or_sorted() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! A bridge in the wire between two namespaces: frames arrive bit for bit, are impaired as told, and interfaces are left
-//! as they were.
+//! A bridge in the wire between two namespaces: frames arrive bit for bit, impairments are as configured, and the
+//! interfaces are restored afterwards.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use crate::support::{TempDir, alone, need, skip};
 use serde_json::Value;
 
-/// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends
-/// of their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` when this machine
-/// cannot make them.
+/// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends of
+/// their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this
+/// machine cannot create them.
 fn hosts(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -42,13 +42,13 @@ fn hosts(script: &str) -> Option<String> {
         }
         end() { kill -${1:-INT} $BRIDGE; wait $BRIDGE || { cat $WORK/notes >&2; exit 1; }; cat $WORK/report; }
         "#;
-    // In a user namespace the kernel does not give a bridge the receive buffer that bursts need.
+    // In a user namespace the kernel doesn't grant the receive buffer that a bridge needs for bursts.
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
     let run = |script: &str| {
-        // Under nohup all that is started here would leave SIGHUP ignored.
+        // Under nohup, everything started here would ignore SIGHUP.
         let mut unshare = Command::new("env");
         unshare.args([
             "--default-signal=HUP",
@@ -81,7 +81,7 @@ fn hosts(script: &str) -> Option<String> {
     Some(text)
 }
 
-/// The report of a bridge, which is the last thing that a script prints.
+/// The report of a bridge: the last thing that a script prints.
 fn report(text: &str) -> Value {
     let start = text
         .find('{')
@@ -95,8 +95,8 @@ fn count(report: &Value, way: &str, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{way} {name}: {report}"))
 }
 
-/// Every packet that came is accounted for, each way; what was lost without being asked to be. What was still on its way
-/// when the bridge ended is left over: TCP's last acknowledgements are, where there is a delay.
+/// Asserts that every packet is accounted for in each direction; returns the unintended losses. Packets still in the
+/// bridge when it ended are left over: with a delay, TCP's last acknowledgements are among them.
 fn unmeant(report: &Value) -> u64 {
     let mut all = 0;
     for way in ["there", "back"] {
@@ -111,7 +111,7 @@ fn unmeant(report: &Value) -> u64 {
     all
 }
 
-/// A pcap file in this machine's byte order, of these frames, a millisecond apart.
+/// A pcap file in this machine's byte order with these frames, a millisecond apart.
 fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
@@ -131,7 +131,7 @@ fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The frames of such a file.
+/// The frames of such a pcap file.
 fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut frames) = (&file[24..], Vec::new());
     while !rest.is_empty() {
@@ -142,8 +142,8 @@ fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames of many kinds: short and jumbo, to one and to everybody, with no VLAN tag, one, two, and a priority alone; of
-/// types that no stack knows, slow protocols' included.
+/// Frames of many kinds: short and jumbo; unicast and broadcast; without a VLAN tag, with one, with two, and with a
+/// priority only; of types that no stack knows, including slow protocols.
 fn frames() -> Vec<Vec<u8>> {
     let tags: [&[u8]; 5] = [
         &[],
@@ -174,8 +174,8 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whatever goes in at one side comes out at the other, in order and to the last bit, and the capture has the same;
-/// afterwards interfaces are as they were, whichever signal ended the bridge.
+/// Frames that enter on one side leave on the other, in order and bit for bit, and the capture has the same. Afterwards
+/// the interfaces are restored, whichever signal ended the bridge.
 #[test]
 fn frames_arrive_bit_for_bit() {
     let folder = TempDir::new("bridge-frames");
@@ -230,8 +230,8 @@ fn frames_arrive_bit_for_bit() {
     }
 }
 
-/// What tshark says of each frame of a file, a line each: the interface that it came by, whether `a` sent it, when it came, its
-/// length, and a sum over all its bytes.
+/// Prints one line per frame of a file, as tshark decodes it: its interface, whether `a` sent it, its time, its length,
+/// and a checksum of all its bytes.
 const DISSECT: &str = r#"
     frames() { # file
         tshark -r $1 -o frame.generate_md5_hash:TRUE -T fields -e frame.interface_name -e eth.src \
@@ -239,7 +239,7 @@ const DISSECT: &str = r#"
     }
     "#;
 
-/// Interface, sender, time, length and sum of the frames that tshark has in such a file.
+/// Interface, sender, time, length and checksum of each frame that tshark finds in such a file.
 fn dissected(text: &str) -> Vec<[&str; 5]> {
     let lines = text.lines();
     lines
@@ -252,8 +252,8 @@ fn dissected(text: &str) -> Vec<[&str; 5]> {
         .collect()
 }
 
-/// A capture of both sides has, as each of two interfaces, the frames that dumpcap sees on that side's host, of which nothing
-/// is missing; also those that are too long for the ring.
+/// A capture of both sides has two interfaces. Each has exactly the frames that dumpcap sees on that side's host,
+/// including frames too long for the ring.
 #[test]
 fn a_capture_has_both_sides() {
     if need("tshark", "tshark")
@@ -293,7 +293,7 @@ fn a_capture_has_both_sides() {
     );
     assert_eq!(report["capture"]["packets_lost"], 0, "{report}");
     assert_eq!(unmeant(&report), 0, "{report}");
-    // 24 requests and as many answers, with whatever was asked for addresses.
+    // 24 requests and as many answers, plus address resolution.
     assert!(kept.len() >= 48, "{text}");
     for (interface, by_a) in [("in0", true), ("out0", false)] {
         let here = kept
@@ -313,7 +313,7 @@ fn a_capture_has_both_sides() {
     assert!(kept.iter().any(|frame| frame[3] == "9014"), "{text}");
 }
 
-/// Frames that come while the thread has no core, more than the ring has room for, are counted as lost; the others pass.
+/// Frames that exceed the ring's room while the thread has no core are counted as lost; the others pass.
 #[test]
 fn what_is_not_read_in_time_is_counted() {
     let folder = TempDir::new("bridge-overrun");
@@ -347,8 +347,8 @@ fn what_is_not_read_in_time_is_counted() {
     assert!(report["doubts"].to_string().contains("buffer"), "{report}");
 }
 
-/// A file system's worth of iSCSI through it, with segmentation offload on both hosts: what is written is what is read,
-/// with nothing set and with everything, and what is lost is what was asked for.
+/// A file system on iSCSI through the bridge, with segmentation offload on both hosts: data that was written is read
+/// back, with and without impairments, and only the requested losses occur.
 #[test]
 fn storage_goes_through() {
     for (options, lost) in [
@@ -373,14 +373,14 @@ fn storage_goes_through() {
         let report = report(&text);
         assert_eq!(unmeant(&report), 0, "{report}");
         let packets = count(&report, "there", "packets");
-        // 400 writes of 64 KiB in packets of at most 9000 bytes; trains count as the packets that they are.
+        // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains count as the packets they consist of.
         assert!(packets > 400 * 7, "{report}");
         assert_eq!(count(&report, "there", "lost") > 0, lost, "{report}");
         assert_eq!(count(&report, "back", "duplicated") > 0, lost, "{report}");
     }
 }
 
-/// Packets are late by what was set, and by little more: by the hosts' own clock.
+/// By the hosts' own clock, packets are delayed by the configured time and little more.
 #[test]
 fn delay_is_added() {
     let _alone = alone(); // Compares times.
@@ -408,8 +408,8 @@ fn delay_is_added() {
     assert_eq!(unmeant(&report), 0, "{report}");
 }
 
-/// A host in the wire forwards for the whole of an experiment, and only while a fault says so is what passes late: pings
-/// between the hosts on its two sides are the witness. Afterwards the wire is cut as before.
+/// A host in the wire forwards during a whole experiment and delays packets only while a fault is in effect. Pings
+/// between the hosts on its two sides prove it. Afterwards the wire is cut as before.
 #[test]
 fn a_host_in_the_wire_is_part_of_an_experiment() {
     if need("ping", "iputils-ping").is_none() {
@@ -480,8 +480,8 @@ END
     assert!((2.0..60.0).contains(&began), "{fault:#}");
 }
 
-/// Ends of connections that are held, let through, sent again, or still held when the bridge ends: all of them add up, and
-/// frames that were refused have no time that was added.
+/// Segments that end connections are held, let through, sent again, or still held when the bridge ends: all of them add
+/// up, and refused frames have no added delay.
 #[test]
 fn held_ends_of_connections_add_up() {
     let Some(text) = hosts(
@@ -497,7 +497,7 @@ fn held_ends_of_connections_add_up() {
     };
     let report = report(&text);
     assert!(count(&report, "there", "fins_held") >= 3, "{report}");
-    // Nothing waits for ends that are held: the last ones usually still are.
+    // The bridge doesn't wait for held segments when it ends: usually the last ones are still held.
     let ends = |name: &str| count(&report, "there", name) + count(&report, "back", name);
     let left: u64 = ["there", "back"]
         .iter()
@@ -507,7 +507,7 @@ fn held_ends_of_connections_add_up() {
     assert_eq!(unmeant(&report), 0, "{report}");
 }
 
-/// What is lost on the way out is counted: frames that the other interface does not take.
+/// Frames that the outgoing interface refuses are counted.
 #[test]
 fn what_cannot_be_sent_is_counted() {
     let folder = TempDir::new("bridge-refused");
@@ -549,7 +549,7 @@ fn what_cannot_be_sent_is_counted() {
     );
 }
 
-/// An interface that goes away ends the bridge with its report and an error.
+/// If an interface disappears, the bridge ends with its report and an error.
 #[test]
 fn an_interface_goes_away() {
     let Some(text) = hosts(
@@ -566,7 +566,7 @@ fn an_interface_goes_away() {
     assert!(report(&text)["ended_by"].is_string(), "{text}");
 }
 
-/// What cannot be bridged, and settings that no link has, are refused with what to do.
+/// Interfaces that cannot be bridged, and settings that no link has, are refused with what to do.
 #[test]
 fn mistakes_are_refused() {
     let check = |arguments: &[&str], said: &str| {

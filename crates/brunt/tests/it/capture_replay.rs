@@ -1,5 +1,5 @@
-//! From a capture to a replay, as `docs/capture-replay.md` walks through it: `tools/capture-replay.sh` with fio, whose own
-//! figures say how many requests of which length the record has to have.
+//! From a capture to a replay, as `docs/capture-replay.md` describes: `tools/capture-replay.sh` with fio, whose own
+//! figures say how many requests of which length the record must have.
 
 use crate::support;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{TempDir, need, root, run_within, succeed};
 use serde_json::Value;
 
-/// fio with the engine that the tool uses, and QEMU with its initiator.
+/// Whether fio has the engine that the tool uses, and QEMU its initiator.
 fn can_run() -> bool {
     let (Some(_), Some(_)) = (need("fio", "fio"), need("qemu-nbd", "qemu-utils")) else {
         return false;
@@ -23,7 +23,7 @@ fn can_run() -> bool {
     true
 }
 
-/// Each read and write of fio is recorded from the wire, with its length, and goes out again; so does each flush.
+/// Each read and write of fio is recorded from the wire with its length and replayed; so is each flush.
 #[test]
 fn what_fio_did_is_recorded_and_replayed() {
     if !can_run() {
@@ -44,7 +44,7 @@ fn what_fio_did_is_recorded_and_replayed() {
         ));
         return;
     }
-    // On a busy machine a replay may be late, and is none then: status 1.
+    // On a busy machine a replay may be late and then counts as invalid: status 1.
     assert!(matches!(answer.status.code(), Some(0 | 1)), "{answer:?}");
     let replayed: Value =
         serde_json::from_slice(&answer.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -70,7 +70,7 @@ fn what_fio_did_is_recorded_and_replayed() {
         );
         assert_eq!(recorded["bytes"], of(kind, "io_bytes"), "{kind}: {info}");
     }
-    // QEMU leaves out flushes with nothing to flush.
+    // QEMU omits flushes when there is nothing to flush.
     let flushes = info["ops"]["flush"]["requests"].as_u64().expect("flushes");
     assert!((1..=of("sync", "total_ios")).contains(&flushes), "{info}");
 
@@ -88,7 +88,7 @@ fn what_fio_did_is_recorded_and_replayed() {
         fidelity["digests"]["trace"], fidelity["digests"]["sent"],
         "{replayed}"
     );
-    // Response times were recorded, too.
+    // Response times are recorded as well.
     let moments = fidelity["over_time"].as_array().expect("moments");
     assert!(
         moments

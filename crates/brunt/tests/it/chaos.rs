@@ -1,8 +1,9 @@
-//! Trouble for every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both ends and
-//! networks are killed, frozen or cut off, and so are the host that serves the target and the target there. `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture` is the long form;
-//! `BRUNT_HANG_MAX=10` fails on whatever takes more than ten seconds longer than it should, on a machine with nothing else to do.
+//! Faults in every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both ends,
+//! networks, the host that serves the target, and the target there are killed, frozen or cut off. The long form is
+//! `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture`. `BRUNT_HANG_MAX=10` fails if anything takes
+//! more than ten seconds longer than it should, on an otherwise idle machine.
 //!
-//! The rule: after each round the hosts are as they were before, and what the results say is true of those who lived.
+//! The rule: after each round the hosts are as they were before, and the results are true of the surviving hosts.
 
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
@@ -16,22 +17,22 @@ use serde_json::Value;
 
 /// Hosts with workers: h1 to h4.
 const HOSTS: usize = 4;
-/// The host after them, h5, which sshd leads to: it serves their target.
+/// The host after them, h5, reached through sshd: it serves their target.
 const SERVER: usize = HOSTS;
-/// How long workers wait for the target when it is gone, which is no hang of theirs.
+/// How long workers wait for a lost target; such a wait is not a hang.
 const PATIENCE: &str = "timeout=2s&reconnect=1s&keepalive=1s";
-/// Requests of a run, and what each host makes of them.
+/// Requests of a run, and each host's share.
 const REQUESTS: u64 = 400;
 const OF_EACH: u64 = REQUESTS / HOSTS as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Controller,
-    /// Of a host that has one started by sshd, or one that listens.
+    /// The agent of a host that is reached in this way: started by sshd, or listening.
     Agent(Way),
-    /// The controller's.
+    /// The ssh client on the controller's side.
     SshClient,
-    /// The host's.
+    /// The sshd session on the host.
     SshSession,
     Network(Way),
     /// All networks at once.
@@ -126,7 +127,7 @@ fn worker_names(hosts: &Hosts) -> Vec<&str> {
         .collect()
 }
 
-/// What nothing may take longer than, when that is looked at.
+/// The longest hang that passes, if `BRUNT_HANG_MAX` sets one.
 fn hang_max() -> Option<Duration> {
     let text = std::env::var("BRUNT_HANG_MAX").ok()?;
     Some(Duration::from_secs(
@@ -134,7 +135,7 @@ fn hang_max() -> Option<Duration> {
     ))
 }
 
-/// The victim of a case on this host, if it is there now.
+/// The victim of a case on this host, if it exists now.
 fn victim(hosts: &Hosts, part: Part, index: usize) -> Option<Process> {
     let host = &hosts.hosts[index];
     let find =
@@ -163,15 +164,15 @@ fn victim(hosts: &Hosts, part: Part, index: usize) -> Option<Process> {
     }
 }
 
-/// What became of a round.
+/// The outcome of a round.
 struct Round {
-    /// How much longer anything took than it should have.
+    /// The longest delay beyond the expected time.
     hung: Duration,
-    /// The trouble met somebody.
+    /// Whether the trouble hit a victim.
     met: bool,
 }
 
-/// Makes the trouble, waits for the end of all of it, and has the hosts as before.
+/// Causes the trouble, waits until everything has ended, and restores the hosts.
 fn round(
     hosts: &mut Hosts,
     case: (Part, Trouble),
@@ -198,7 +199,7 @@ fn round(
     if is_cut {
         cut.iter().for_each(|index| hosts.partition(*index, true));
     } else {
-        // It may come later, or have gone.
+        // The victim may appear later, or be gone.
         while met.is_none() && !experiment.has_ended() {
             met = victim(hosts, part, index);
         }
@@ -216,15 +217,15 @@ fn round(
     let made = Instant::now();
     let mut hung = Duration::ZERO;
     if let (Part::Controller, Trouble::Freeze, Some(frozen)) = (part, trouble, &met) {
-        // Nobody ends the hosts' work but the lease. What an agent said last may wait for the controller in ssh's pipe, and
-        // sshd's session with it.
+        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe,
+        // and sshd's session with it.
         is_idle(hosts, &name, |process| !process.words.starts_with("sshd: "));
         hung = made.elapsed();
         signal(frozen.pid, Signal::CONT);
     }
     let resumed = Instant::now();
     until(&name, || experiment.has_ended());
-    // What was planned may take its time; whatever happened must not take more.
+    // The rest of the planned run is no hang; any time beyond it is.
     let planned = usual.saturating_sub(resumed - experiment.begin);
     hung = hung.max(resumed.elapsed().saturating_sub(planned));
     let output = experiment.end();
@@ -270,7 +271,7 @@ fn round(
     }
 }
 
-/// Waits until nothing of a controller's session is on any host, of what counts.
+/// Waits until no process of a controller's session that `counts` accepts is left on any host.
 fn is_idle(hosts: &Hosts, name: &str, counts: fn(&Process) -> bool) {
     for index in 0..=SERVER {
         let left = || (hosts.visitors(index), hosts.threads_at_work(index));
@@ -291,7 +292,7 @@ fn is_idle(hosts: &Hosts, name: &str, counts: fn(&Process) -> bool) {
     }
 }
 
-/// What may be named as lost.
+/// What the results may name as lost.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     /// Hosts.
@@ -300,7 +301,7 @@ struct Named<'a> {
     is_target: bool,
 }
 
-/// What the results say is true: no total lacks a host silently, and none but the victims is lost.
+/// Asserts that the results are true: no total omits a host silently, and only the victims are named as lost.
 fn check(
     name: &str,
     results: &Path,
@@ -375,7 +376,7 @@ fn check(
                 what()
             );
             let kept = living.count() as u64 * OF_EACH;
-            // Without the target, the living can't go on.
+            // Without the target, the surviving hosts can't continue.
             let goes_on = policy == "continue" && kept > 0 && !is_target;
             let is_over = run["stopped"] == "host-lost" && goes_on;
             assert!(
@@ -386,7 +387,7 @@ fn check(
             assert!(completed <= REQUESTS, "{}", what());
         }
     }
-    // Whoever meets trouble may have been done with everything but its end.
+    // The victim may have finished everything but its exit.
     let is_complete = summary["complete"] == true;
     assert!(!is_complete || whole == 2, "{name}: {summary:#}\n{words}");
     assert!(
@@ -394,7 +395,8 @@ fn check(
         "{name}: {summary:#}\n{words}"
     );
     if !was_killed && status == Some(1) {
-        // Of a target that went, or its host, whoever notices first: who looks after it, or a worker that opens it.
+        // The loss of the target or its host is reported by whichever notices first: its supervisor,
+        // or a worker that opens it.
         let target = "t ended unexpectedly";
         let says = victims
             .iter()
@@ -404,8 +406,8 @@ fn check(
     }
 }
 
-/// Whatever is killed, frozen or cut off, whenever: nothing hangs, nothing is left, nothing is lost that somebody living
-/// measured, and no total lacks a host without saying so.
+/// Whatever is killed, frozen or cut off, and whenever: nothing hangs, nothing is left behind, no measurement of a
+/// surviving host is lost, and every total that lacks a host says so.
 #[test]
 fn every_part_fails_at_some_moment() {
     let _alone = alone(); // Many hosts keep all cores busy.
@@ -419,7 +421,7 @@ fn every_part_fails_at_some_moment() {
     let count = std::env::var("BRUNT_ROUNDS")
         .map_or_else(|_| rounds(5, 13), |text| text.parse().expect("a number"));
     let mut random = Random::new(seed());
-    // How long it takes when nothing happens.
+    // The duration of an undisturbed run.
     let calm = Experiment::start(&hosts, "abort");
     let begin = calm.begin;
     let output = calm.end();

@@ -1,5 +1,5 @@
-//! What docs/clusters.md has for starting agents: manifests that the Kubernetes API takes, and scripts that start, reach
-//! and end agents.
+//! The files of docs/clusters.md for starting agents: manifests that the Kubernetes API accepts, and scripts that
+//! start, reach and stop agents.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,14 +10,14 @@ use crate::support::{brunt, need, root, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The oldest and the newest API that the manifests are held against.
+/// The oldest and the newest API that the manifests are validated against.
 const VERSIONS: [&str; 2] = ["1.25", "1.37"];
 
 fn file(name: &str) -> PathBuf {
     root().join("examples/clusters").join(name)
 }
 
-/// A short run of what the example describes, into memory.
+/// A short version of the example's experiment, on a memory target.
 fn shortened(folder: &Path) -> PathBuf {
     let text = std::fs::read_to_string(file("experiment.toml")).unwrap();
     let url = text
@@ -72,7 +72,7 @@ fn the_kubernetes_api_takes_the_manifests() {
             .unwrap_or_else(|| panic!("no {kind} {name}"))
             .clone()
     };
-    // A worker that is started again is another measurement.
+    // A restarted worker would be another measurement.
     for name in ["brunt-agents", "brunt-controller"] {
         let job = found("Job", name);
         let spec = &job["spec"];
@@ -95,10 +95,10 @@ fn the_kubernetes_api_takes_the_manifests() {
         pod["subdomain"], "brunt-agents",
         "pods have names by the Service"
     );
-    // Keys that others can read are refused by the agent.
+    // The agent refuses keys that others can read.
     assert_eq!(pod["volumes"][0]["secret"]["defaultMode"], 0o400);
 
-    // The experiment is one, and its hosts are the agents of the Job.
+    // The experiment in the manifest is valid, and its hosts are the agents of the Job.
     let experiment = found("ConfigMap", "brunt-experiment")["data"]["experiment.toml"].clone();
     let experiment = experiment.as_str().unwrap();
     let folder = TempDir::new().unwrap();
@@ -122,7 +122,7 @@ fn the_kubernetes_api_takes_the_manifests() {
             "{experiment}"
         );
         assert!(waits.contains(&format!("\"agent:{host}:7420\"")), "{waits}");
-        // The certificate that is made for the name is the file that the pod mounts.
+        // The pod mounts the certificate file that is made for its name.
         let made = init(folder.path(), &[&host]);
         assert!(made.status.success(), "{}", text(&made));
         let mount = pod["containers"][0]["volumeMounts"][0]["subPathExpr"]
@@ -137,7 +137,7 @@ fn the_kubernetes_api_takes_the_manifests() {
         );
     }
 
-    // The judge refuses what the API would.
+    // The validator rejects what the API would reject.
     let text = std::fs::read_to_string(&manifest).unwrap();
     for (right, wrong) in [
         ("backoffLimit: 0", "backoffLimit: none"),
@@ -150,7 +150,8 @@ fn the_kubernetes_api_takes_the_manifests() {
     }
 }
 
-/// Captures on nodes: what the API takes, with no more rights than packets need, and options that there are.
+/// Captures on nodes: the API accepts the manifests, they ask for no more rights than packets
+/// need, and the options exist.
 #[test]
 fn the_kubernetes_api_takes_the_captures() {
     let manifests = ["capture.yaml", "capture-s3.yaml"].map(file);
@@ -231,7 +232,7 @@ fn the_kubernetes_api_takes_the_captures() {
     assert_eq!(pods[0]["hostNetwork"], true);
 }
 
-/// The commands of the manifests are ones that the program takes.
+/// The program accepts the commands of the manifests.
 #[test]
 fn what_pods_and_jobs_start_is_understood() {
     let text = std::fs::read_to_string(file("kubernetes.yaml")).unwrap();
@@ -239,7 +240,7 @@ fn what_pods_and_jobs_start_is_understood() {
         text.contains("args: [agent, --listen, ")
             && text.contains("args: [agent, clock, --wait, 5m, ")
     );
-    // Nothing listens: it is tried again for as long as it was told to, and no longer.
+    // Nothing listens: the controller retries for as long as it was asked to, and no longer.
     let folder = TempDir::new().unwrap();
     assert!(init(folder.path(), &["127.0.0.1"]).status.success());
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -269,7 +270,7 @@ fn what_pods_and_jobs_start_is_understood() {
         status == Some(1) && took >= Duration::from_millis(700),
         "{status:?} {took:?}"
     );
-    // One that comes late is found.
+    // An agent that starts late is found.
     let address = host.strip_prefix("agent:").unwrap().to_string();
     let identity = folder.path().join("agent-127.0.0.1.pem");
     let late = std::thread::spawn(move || {
@@ -309,7 +310,7 @@ fn the_scripts_are_ones() {
     assert!(said.status.success(), "{}", text(&said));
 }
 
-/// agents.sh on two hosts, with a program that stands for ssh: agents that do the example's work, of which nothing is left.
+/// agents.sh on two hosts with a stand-in for ssh: its agents do the example's work and leave nothing behind.
 #[test]
 fn agents_by_a_plain_script() {
     let folder = TempDir::new().unwrap();
@@ -331,7 +332,7 @@ fn agents_by_a_plain_script() {
     };
     let started = script(&["start", "127.0.0.1", "root@localhost"]);
     assert!(started.status.success(), "{}", text(&started));
-    // Two at once are no accident.
+    // A second start is refused while agents run.
     assert!(!script(&["start", "127.0.0.1"]).status.success());
     let hosts = script(&["hosts"]);
     let short = shortened(folder.path());
@@ -373,7 +374,7 @@ fn agents_by_a_plain_script() {
     }
 }
 
-/// The task of a Slurm array, and the job that runs the experiment, with programs that stand for Slurm's.
+/// The task of a Slurm array, and the job that runs the experiment, with stand-ins for Slurm's programs.
 #[test]
 fn agents_by_a_slurm_array() {
     let folder = TempDir::new().unwrap();
@@ -386,7 +387,7 @@ fn agents_by_a_slurm_array() {
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_brunt"), bin.join("brunt")).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    // squeue says what still runs; scancel ends it.
+    // squeue lists running tasks; scancel ends the array.
     let [squeue, scancel] = [
         ("squeue", "cat $SLURM_LIST"),
         ("scancel", "echo $1 > $SLURM_LIST.cancelled"),
@@ -431,7 +432,7 @@ fn agents_by_a_slurm_array() {
     };
     let ran = run("2");
     let cancelled = std::fs::read_to_string(folder.path().join("list.cancelled"));
-    // A third that left the queue is not waited for.
+    // A third task that left the queue is not waited for.
     std::fs::write(&list, "").unwrap();
     let missing = run("3");
     for task in &mut tasks {

@@ -1,5 +1,5 @@
-//! Command lines of the documentation that need one machine and little time are run as they are written, in a folder
-//! with the files that they name. That all others are understood is a test of `cli::documented`.
+//! Runs the documented command lines that need one machine and little time, exactly as written, in a folder with the
+//! files that they name. `cli::documented` tests that all others parse.
 
 #[path = "../../src/cli/documented/lines.rs"]
 mod lines;
@@ -11,7 +11,7 @@ use std::path::Path;
 use self::lines::{DocumentedLine, documented};
 use crate::support::{TempDir, brunt, root, succeed};
 
-/// What runs through quickly, and so proves something about its files and folders.
+/// Commands that finish quickly, so that running them checks the files and folders they use.
 const QUICK: [&[&str]; 15] = [
     &["agent", "init"],
     &["analyze"],
@@ -30,7 +30,7 @@ const QUICK: [&[&str]; 15] = [
     &["trace", "info"],
 ];
 
-/// A folder with everything that command lines may name.
+/// A folder with everything that the command lines may name.
 fn place() -> TempDir {
     let place = TempDir::new("documented");
     let at = |name: &str| place.join(name);
@@ -64,7 +64,7 @@ fn place() -> TempDir {
     symlink(data.join("mysql-minutes.load.gz"), at("mysql.load.gz")).expect("a link");
     symlink(data.join("nfs3-small.pcap.zst"), at("server.pcap.zst")).expect("a link");
     let run = |words: &[&str]| succeed(brunt().args(words).current_dir(place.join("")), 60);
-    // Where `brunt run examples/quick.toml` puts its results.
+    // The folder where `brunt run examples/quick.toml` puts its results.
     let plan = run(&["--json", "run", "examples/quick.toml", "--check"]);
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("a plan");
     let results = plan["results"].as_str().expect("a folder").to_string();
@@ -76,14 +76,14 @@ fn place() -> TempDir {
     place
 }
 
-/// Whether a line is to be run: it is quick, and the files that it reads are in the folder.
+/// Whether to run a line: it is quick, and the files that it reads are in the folder.
 fn is_run(line: &DocumentedLine, place: &Path) -> bool {
     let words: Vec<&str> = line.words[1..].iter().map(String::as_str).collect();
     let is_page = line
         .file
         .extension()
         .is_some_and(|extension| extension == "md");
-    // The hosts of a cluster have a lake of their own.
+    // The cluster examples use a different lake.
     if !is_page || line.is_mention || line.file.ends_with("clusters.md") {
         return false;
     }

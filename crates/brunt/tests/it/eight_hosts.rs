@@ -1,13 +1,14 @@
-//! Eight hosts, each behind a network of its own: four with Debian's sshd and four with agents that listen, their clocks up to
-//! half a second off. One controller runs an experiment on all of them.
+//! Eight hosts, each behind its own network: four with Debian's sshd and four with agents that listen, their clocks up
+//! to half a second off. One controller runs an experiment on all of them.
 //!
-//! The rule: the true offset of each clock is known, because all hosts are this machine, and is what a test shifted it by.
+//! The rule: the true offset of each clock is known. All hosts are this machine, so it is the shift that a test chose.
 
 use crate::support::alone;
 use crate::support::hosts::{Hosts, Plan, Way, assert_total, said, until};
 use serde_json::Value;
 
-/// The same both ways, and much longer one way: half of the difference is what no measurement can see.
+/// The same delay both ways, and a much longer one in one direction: half of the difference is an error that
+/// no measurement can detect.
 const EVEN: &str = "delay = \"200us\"";
 const UNEVEN: &str = "delay = \"300us\"\nback = { delay = \"4300us\" }";
 const UNEVEN_ERROR_NS: i64 = 2_000_000;
@@ -31,8 +32,8 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("a number: {value}"))
 }
 
-/// Eight hosts make one run: its total is theirs, their clocks are where they are, all begin at its start, and nothing of it
-/// is left on any of them.
+/// Eight hosts make one run: its total is the sum of theirs, the estimates of their clocks hold the truth, all begin at
+/// its start, and nothing of it is left on any of them.
 #[test]
 fn eight_hosts_run_as_one() {
     let _alone = alone(); // Eight hosts keep all cores busy, and clocks are compared.
@@ -78,7 +79,7 @@ fn eight_hosts_run_as_one() {
             Some("closed") => assert_eq!(completed, 8000.0),
             _ => assert!((70.0..=80.0).contains(&completed), "{completed}"),
         }
-        // Eight hosts on two processors may end far apart.
+        // On two processors, eight hosts may end far apart.
         assert_total(
             run,
             completed as u64 - run["ops"][0]["late"].as_u64().unwrap(),
@@ -92,14 +93,14 @@ fn eight_hosts_run_as_one() {
             );
             let [began, error] = ["began_us", "clock_error_us"].map(|key| number(&host[key]));
             assert!((2e3 * error - (high - low) as f64).abs() <= 1e3, "{host:#}");
-            // All begin at the start as it was known when they were told of it, which was less well than it is now.
+            // All begin at the start as it was estimated when sent to them, less accurately than it is known now.
             assert!((-5e4..1e6).contains(&began), "{host:#}");
             assert!(
                 number(&host["sent_bytes"]) > 0.0 && number(&host["received_bytes"]) > 0.0,
                 "{host:#}"
             );
         }
-        // Behind a link that takes longer one way the middle is off, by no more than is said.
+        // Over a link that is slower one way the middle is off, but by no more than the reported error.
         for uneven in [&of_hosts[4], &of_hosts[5]] {
             let error = number(&uneven["clock_error_us"]) * 1e3;
             assert!(
@@ -124,7 +125,7 @@ fn eight_hosts_run_as_one() {
     assert!(hosts.down().is_empty());
 }
 
-/// Estimates of all hosts' clocks hold the truth, over even and uneven links, through ssh and TLS.
+/// The estimates of all hosts' clocks hold the truth, over even and uneven links, through ssh and TLS.
 #[test]
 fn estimates_hold_the_truth() {
     let _alone = alone(); // Eight hosts keep all cores busy, and clocks are compared.
@@ -150,7 +151,7 @@ fn estimates_hold_the_truth() {
         for (host, made) in found["hosts"].as_array().unwrap().iter().zip(&hosts.hosts) {
             for offset in ["offset_ns", "wall_offset_ns"] {
                 let [low, high] = ["low", "high"].map(|end| host[offset][end].as_i64().unwrap());
-                // CLOCK_REALTIME may be slewed meanwhile.
+                // CLOCK_REALTIME may be slewed during the measurement.
                 let slack = if offset == "offset_ns" { 0 } else { 1_000_000 };
                 let held = low - slack <= made.shift_ns && made.shift_ns <= high + slack;
                 assert!(held, "{} {}: {host:#}", made.name, made.shift_ns);

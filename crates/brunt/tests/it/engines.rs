@@ -1,5 +1,5 @@
-//! Machines without io_uring: everything that makes or serves requests works there by threads, and what needs a ring says
-//! so. The program runs under a seccomp filter that refuses io_uring as sysctl, Docker and Podman do, or kills it.
+//! Machines without io_uring: everything that makes or serves requests works there with threads, and what needs a ring
+//! says so. The program runs under a seccomp filter that refuses io_uring as sysctl, Docker and Podman do, or kills it.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// EPERM, ENOSYS, SIGSYS.
 const REFUSALS: [&str; 3] = ["1", "38", "kill"];
 
-/// The program, where io_uring is refused in this way.
+/// The program with io_uring refused in this way.
 fn without_io_uring(refusal: &str) -> Command {
     let mut command = Command::new(root().join("tools/without-io-uring.py"));
     command.arg(refusal).arg(brunt().get_program());
@@ -132,7 +132,7 @@ fn what_needs_io_uring_is_refused_by_name() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// An experiment with a workload per line of keys; its folder.
+/// An experiment with one workload per entry of keys; returns its folder.
 fn experiment(keys: &[(&str, &str)]) -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new("engines");
     let file = folder.join("x.toml");
@@ -258,7 +258,7 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     ] {
         let (code, error) = check(keys, "--check=open");
         assert!(code == Some(2) && error.contains(said), "{keys}: {error}");
-        // Another machine may run it.
+        // A plain check passes, because another machine may run the experiment.
         let (code, plan) = check(keys, "--check");
         assert!(
             code == Some(0) && plan.contains("engine: not on this machine: "),

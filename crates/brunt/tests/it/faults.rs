@@ -1,5 +1,5 @@
-//! Faults from outside: orders to a served target and what initiators see of them, experiments with faults
-//! in served targets, and the canary: one whose fault does not happen fails.
+//! Faults injected from outside: orders to a served target and what initiators see of them, experiments with faults in
+//! served targets, and the canary: an experiment whose fault doesn't happen fails.
 
 use crate::support;
 use std::process::Command;
@@ -25,7 +25,7 @@ impl Controlled {
         self.target.ask(order)
     }
 
-    /// What `brunt io read` says of ten blocks, and whether it went well.
+    /// The output of `brunt io read` for ten blocks, and whether it succeeded.
     fn read(&self) -> (bool, String) {
         let mut command = brunt();
         command.args(["io", "read", &self.url, "--bs", "4k", "--count", "10"]);
@@ -37,7 +37,7 @@ impl Controlled {
     }
 }
 
-/// What is ordered is what our initiator sees, as sense data; and it ends when it is told to.
+/// Our initiator sees an ordered fault as sense data; the fault ends on order.
 #[test]
 fn orders_become_sense_data() {
     let mut target = Controlled::start("memory:8MiB?fault=off&retry=50,off");
@@ -111,7 +111,7 @@ fn orders_become_sense_data() {
     assert!(target.ask("nonsense").contains("refused"));
 }
 
-/// Somebody else's initiator sees the same.
+/// A foreign initiator sees the same.
 #[test]
 fn others_see_it_too() {
     let Some(qemu) = need("qemu-io", "qemu-utils") else {
@@ -139,8 +139,8 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
-/// Memory is taken by another process than the one that makes requests, for as long as was asked for once all of it is
-/// locked.
+/// The memory is taken by a separate process, not the one that makes requests, for the requested time
+/// once all of it is locked.
 #[test]
 fn memory_is_taken_elsewhere() {
     let folder = TempDir::new("memory-fault");
@@ -171,7 +171,7 @@ fn memory_is_taken_elsewhere() {
     );
 }
 
-/// An array behind a target loses a member by order and is whole again.
+/// An array behind a target loses a member by order and is rebuilt.
 #[test]
 fn members_by_order() {
     let member = "[memory:1MiB]";
@@ -205,9 +205,9 @@ fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
     format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
 }
 
-/// What an experiment says of its only run's faults, and by how much all times were longer than stated: where
-/// a fault came so late that no request met it in its time, or not as it was `meant` to, which is a busy
-/// machine's doing, it has twice the time once more.
+/// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a
+/// busy machine a fault may come too late for any request to meet it, or not as `meant`: the experiment is then
+/// repeated with twice the time.
 fn faults_of(
     name: &str,
     faults: &[Timed<'_>],
@@ -246,7 +246,7 @@ fn time(of: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
-/// Faults of every kind that needs no lab hit a served target in their time, are shown and gone.
+/// Faults of every kind that needs no lab hit a served target on time, are proven, and are removed.
 #[test]
 fn faults_of_a_served_target() {
     let faults = [
@@ -273,7 +273,7 @@ fn faults_of_a_served_target() {
     }
 }
 
-/// A served target whose LUN has no fault layer gets one for a storage fault, as a device of this process does.
+/// A served target whose LUN has no fault layer gets one for a storage fault, like a device of this process.
 #[test]
 fn a_storage_fault_needs_no_layer_in_what_is_served() {
     for serve in [
@@ -299,7 +299,8 @@ fn a_storage_fault_needs_no_layer_in_what_is_served() {
     }
 }
 
-/// A path that is not ready has its requests refused, one that is merely worse has its initiator told; both end.
+/// A path that is not ready has its requests refused; the initiator of a path that is merely worse is
+/// notified. Both states end.
 #[test]
 fn a_port_group_changes_its_state() {
     let faults = [
@@ -333,9 +334,8 @@ fn a_port_group_changes_its_state() {
     );
 }
 
-/// A fault of the storage that was lost with its target's process is put in place again, twice if
-/// need be, shows again, and the time between is on record; one whose end comes meanwhile ended with the
-/// process.
+/// A storage fault that was lost with its target's process is injected again, twice if needed, is proven again, and the
+/// gap is recorded. A fault whose end falls into the gap ended with the process.
 #[test]
 fn storage_faults_outlive_their_target() {
     let slow = "storage = \"slow:2ms,p=0.9\"";
@@ -344,7 +344,7 @@ fn storage_faults_outlive_their_target() {
         ("kill = true", 350, 50),
         ("kill = true", 700, 50),
     ];
-    // It has to show before it is lost, and between the two kills.
+    // The fault must be proven before it is lost, and again between the two kills.
     let shown = |seen: &[Value], _| {
         let until = |gap: &Value| gap["until_s"].as_f64() < seen[2]["start_s"].as_f64();
         time(&seen[0], "shown_s") < time(&seen[1], "start_s") && until(&seen[0]["gaps"][0])
@@ -354,7 +354,7 @@ fn storage_faults_outlive_their_target() {
     assert_eq!(gaps.len(), 2, "{seen:?}");
     let mut there = time(&seen[0], "shown_s");
     for (gap, kill) in gaps.iter().zip(&seen[1..]) {
-        // It was lost when the process died, which had been decided on a little before.
+        // The fault was lost when the process died, a little after the kill was decided.
         assert!(
             (there..=time(kill, "shown_s")).contains(&time(gap, "from_s")),
             "{seen:?}"
@@ -388,8 +388,7 @@ fn storage_faults_outlive_their_target() {
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
-/// What is asked of a target that stands still is answered when it goes on, whether the other fault
-/// begins or ends then.
+/// A frozen target answers orders when it resumes, whether the other fault begins or ends then.
 #[test]
 fn storage_faults_of_a_frozen_target() {
     let busy = "storage = \"busy,p=0.5\"";
@@ -407,8 +406,7 @@ fn storage_faults_of_a_frozen_target() {
     }
 }
 
-/// Faults that cannot be there together are refused before anything runs, and those that can are
-/// told with what comes of them.
+/// Faults that cannot overlap are refused before anything runs; for those that can, the plan says what results.
 #[test]
 fn overlaps_are_told() {
     let check = |faults: String, code: i32, said: &str| {
@@ -443,8 +441,8 @@ fn overlaps_are_told() {
     );
 }
 
-/// A member that nothing can make up for does not fail at the end of a run, but before anything is
-/// opened; the way out that is named there works.
+/// A member that no redundancy can replace is refused before anything is opened, not at the end of a run; the
+/// remedy in the message works.
 #[test]
 fn members_without_redundancy() {
     let experiment = |folder: &TempDir, fault: &str| {
@@ -480,7 +478,7 @@ fn members_without_redundancy() {
     );
 }
 
-/// The canary: a fault that is silently not there makes the experiment fail, with exit status 1.
+/// The canary: a fault that silently doesn't happen makes the experiment fail, with exit status 1.
 #[test]
 fn a_fault_that_does_not_happen() {
     for (name, fault, said) in [

@@ -1,4 +1,4 @@
-//! The tools that draw and tabulate what `docs/papers.md` shows: they take what the program prints, of every magnitude.
+//! The tools that draw and tabulate the results in `docs/papers.md` accept the program's output, at every magnitude.
 
 use crate::support;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{TempDir, alone, bench, experiment, need, root, run_within, succeed};
 use serde_json::{Value, json};
 
-/// The figure of a bench's JSON.
+/// Draws the figure of a bench's JSON.
 fn draw(folder: &TempDir, bench: &Value) -> String {
     let file = folder.join("bench.json");
     std::fs::write(&file, bench.to_string()).expect("a file");
@@ -28,7 +28,7 @@ fn draw(folder: &TempDir, bench: &Value) -> String {
     figure
 }
 
-/// Whatever the largest value is, an axis has marks, and everything lies in the picture.
+/// Whatever the largest value, an axis has marks, and everything lies inside the picture.
 #[test]
 fn axes_of_every_magnitude() {
     if need("python3", "python3").is_none() {
@@ -62,7 +62,7 @@ fn axes_of_every_magnitude() {
     }
 }
 
-/// Messages over threads, and a capture over time under losses, as the benches print them.
+/// Messages over threads, and a capture over time with losses, as the benches print them.
 #[test]
 fn benches_are_drawn() {
     if need("python3", "python3").is_none() {
@@ -104,7 +104,7 @@ fn benches_are_drawn() {
     }
 }
 
-/// The table of transports has processor time on both sides, and of the target none where there is none.
+/// The table of transports has processor time of both sides, and omits the target's where it is unknown.
 #[test]
 fn transports_are_tabulated() {
     if need("python3", "python3").is_none() {
@@ -157,7 +157,7 @@ fn transports_are_tabulated() {
             );
         }
     }
-    // What is no result is said to be none.
+    // A folder without results is reported as such.
     let nothing = folder.join("nothing");
     std::fs::create_dir(&nothing).expect("a folder");
     let refused = run_within(
@@ -174,7 +174,7 @@ fn tabulate(out: &Path) -> String {
     )
 }
 
-/// The guest's writes go through its page cache and below it, and each run's rates over time come out.
+/// The guest's writes go through its page cache and below it, and each run yields its rates over time.
 #[test]
 fn writes_over_a_page_cache() {
     let _alone = alone(); // An emulated guest keeps a core busy.
@@ -207,7 +207,7 @@ fn writes_over_a_page_cache() {
             "{run}"
         );
     }
-    // The disk's service time of 6 ms and more is kept: nothing below the cache is faster.
+    // The disk's service time of at least 6 ms holds: nothing below the cache is faster.
     let below = runs
         .iter()
         .find(|run| run["how"] == "below-it")

@@ -1,5 +1,5 @@
-//! Load on a mounted directory, as a user has it: phases in the results like any other run, and
-//! nothing left behind, also after Ctrl-C.
+//! Load on a mounted directory, as a user runs it: phases are in the results like any other run, and nothing is left
+//! behind, even after Ctrl-C.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn left(folder: &TempDir) -> usize {
         .count()
 }
 
-/// Every phase is a point with figures, intervals of confidence, and the page cache's part.
+/// Every phase is a point with figures, confidence intervals, and the share of the page cache.
 #[test]
 fn phases_are_points() {
     let folder = TempDir::new("fs");
@@ -65,13 +65,12 @@ fn phases_are_points() {
     assert_eq!(left(&folder), 0);
 }
 
-/// Ctrl-C in the middle keeps what was measured and removes what was made; not even SIGKILL leaves the
-/// data file.
+/// Ctrl-C in the middle keeps the measurements and removes the created files; even SIGKILL doesn't leave the data file.
 #[test]
 fn interrupted() {
     for signal in [Signal::INT, Signal::KILL] {
         let folder = TempDir::new("fs");
-        // Files take long enough to be caught among them.
+        // Creating the files takes long enough to be interrupted.
         let more = "phases = [\"create-random\", \"write-blocks\"]\nfile_size = \"64MiB\"\nfiles = 200000\nfsync = \"none\"";
         let mut run = experiment(&folder, more)
             .stdout(Stdio::null())

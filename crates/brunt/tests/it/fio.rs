@@ -1,5 +1,5 @@
-//! The same job file with the real fio and with ours: the JSON has the same keys and types wherever a dashboard
-//! looks, and the requests are as many.
+//! Runs the same job file with the real fio and with ours: the JSON has the same keys and types wherever a dashboard
+//! looks, and the numbers of requests match.
 
 use crate::support;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::support::{TempDir, alone, brunt, need, succeed};
 use serde_json::Value;
 
-/// Both documents of a job file: fio's and ours.
+/// Both JSON documents of a job file: fio's and ours.
 fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     let path = folder.join("job.fio");
     std::fs::write(&path, job).expect("a file");
@@ -39,7 +39,7 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
         .arg(&results)
         .args(["--output-format", &format!("fio-{format}")]);
     let ours = succeed(&mut command, 60);
-    // In the order of their names; ours are called after target and workload.
+    // Sorted by job name; our names are made of target and workload.
     let parse = |text: &str| -> Value {
         let mut document: Value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -57,8 +57,8 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     (parse(&theirs), parse(&ours))
 }
 
-/// What of `theirs` is missing in `ours`, or is of another type. Keys that name a job's own options, disks,
-/// or single latencies differ by nature.
+/// Collects what `ours` lacks or has with another type. Keys that name a job's own options, disks, or single
+/// latencies differ by nature.
 fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -89,7 +89,7 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
     }
 }
 
-/// The same keys and types, as many requests, as many bytes; for each direction, and several jobs.
+/// The same keys and types, as many requests and bytes, for each direction and for several jobs.
 #[test]
 fn same_shape_and_counts() {
     let Some(fio) = need("fio", "fio") else {
@@ -154,8 +154,8 @@ fn same_shape_and_counts() {
     }
 }
 
-/// Jobs that fio runs at once run at once here: each makes as many requests as in fio, in the time that they take
-/// together, and an open-ended one ends with the first that ends if the file says so.
+/// Jobs that fio runs at once also run at once here. Each makes as many requests as in fio, in the time that they take
+/// together. If the file says so, an open-ended job ends with the first that ends.
 #[test]
 fn jobs_at_once() {
     let _alone = alone(); // Compares times.
@@ -198,7 +198,7 @@ fn jobs_at_once() {
     let points = read();
     assert_eq!(points.len(), 3);
     assert_eq!(points[1]["part_of"], points[0]["label"]);
-    // Two seconds each, the second one a second later: three, not four.
+    // Two seconds each, the second job a second later: three seconds, not four.
     let seconds: Vec<f64> = points
         .iter()
         .map(|point| run(point, "measured_s"))
@@ -209,7 +209,7 @@ fn jobs_at_once() {
         .map(|point| run(point, "measured_s") * run(point, "requests_per_second"));
     let all: Vec<f64> = all.collect();
     assert!((all[0] - all[1] - all[2]).abs() < 1e-6, "{all:?}");
-    // Without a limit of its own one job goes on until another ends.
+    // A job without a limit continues until another ends.
     let job = format!(
         "{global}exitall\n[short]\nrw=randread\nruntime=1\n[long]\nrw=randwrite\nruntime=30\n"
     );
@@ -227,7 +227,7 @@ fn jobs_at_once() {
     }
 }
 
-/// What cannot be translated refuses the file, with its line; --lossy keeps the rest and says what is lost.
+/// An option that cannot be translated refuses the file, naming its line; --lossy keeps the rest and lists the losses.
 #[test]
 fn losses_refuse_the_file_unless_they_are_wanted() {
     let folder = TempDir::new("fio");
@@ -286,8 +286,8 @@ fn losses_refuse_the_file_unless_they_are_wanted() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("job.fio:2: rw=sideways: write read"));
 }
 
-/// What becomes of each job file in testdata/fio is what its first line says, by the tool that does the same for fio's
-/// own examples; what is imported can run, and the fio that is here takes it.
+/// Each job file in testdata/fio is imported or refused as its first line says, checked by the tool that does the same
+/// for fio's own examples. Imported files can run, and the installed fio accepts them.
 #[test]
 fn job_files_are_imported_or_refused_for_one_option() {
     let Some(python) = need("python3", "python3") else {
@@ -344,8 +344,8 @@ fn job_files_are_imported_or_refused_for_one_option() {
     }
 }
 
-/// Jobs whose requests follow an order make as many requests and bytes of each kind as in fio: holes, steps back, zones,
-/// streams of reads and writes, files of their own, each block once, and ends of one job that are those of others.
+/// Jobs whose requests follow an order make as many requests and bytes of each kind as in fio: holes, steps back,
+/// zones, streams of reads and writes, separate files, each block once, and jobs that end with others.
 #[test]
 fn orders_of_requests_come_to_the_same_figures() {
     let Some(fio) = need("fio", "fio") else {
@@ -375,7 +375,7 @@ fn orders_of_requests_come_to_the_same_figures() {
         let folder = TempDir::new("fio");
         let text =
             std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
-        // Where fio writes without a folder, it writes here, as ours does.
+        // fio's files without a folder go here, as ours do.
         let place = format!(
             "[global]\ndirectory={}\nioengine=psync\n",
             folder.join("").display()
@@ -386,7 +386,7 @@ fn orders_of_requests_come_to_the_same_figures() {
         let (theirs, ours) = both(&fio, &folder, &(place + &text.expect("a job file")), false);
         let (theirs, ours) = (sides(&theirs), sides(&ours));
         if name == "mixed-streams" {
-            // Which requests are reads is drawn.
+            // Whether a request is a read is random.
             assert_eq!(
                 (ours[0] + ours[2], ours[1] + ours[3]),
                 (theirs[0] + theirs[2], theirs[1] + theirs[3])
@@ -401,7 +401,7 @@ fn orders_of_requests_come_to_the_same_figures() {
     }
 }
 
-/// fio's syntax and ours agree: what fio takes is imported, fits its target, and runs; sizes are exact.
+/// fio's syntax and ours agree: what fio accepts is imported, fits its target, and runs; sizes are exact.
 #[test]
 fn what_fio_takes_is_imported_and_runs() {
     let folder = TempDir::new("fio");

@@ -1,5 +1,5 @@
-//! Faults of an experiment on other hosts: agents on this machine put them in, prove them and remove them, also when whoever
-//! asked is gone.
+//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even
+//! if the controller is gone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -10,10 +10,10 @@ use crate::support::brunt;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than a busy machine takes.
+/// Longer than even a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A program that only sleeps, under a name that no other process has.
+/// A program that only sleeps, under a process name that is unique.
 struct Sleeper {
     child: Child,
     name: String,
@@ -23,7 +23,7 @@ impl Sleeper {
     fn start(folder: &Path, what: &str) -> Sleeper {
         let name = format!("{what}-{}", std::process::id());
         let program = folder.join(&name);
-        // Not a copy: where another test forks while it is written, it would be busy.
+        // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let child = Command::new(program).arg("600").spawn().unwrap();
         eventually("it has its name", || comm(child.id()) == name);
@@ -58,7 +58,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Writes an experiment whose one run lasts so long.
+/// Writes an experiment with one run of this duration.
 fn write(folder: &Path, time: &str, hosts: &str, faults: &str) -> (PathBuf, PathBuf) {
     let file = folder.join("x.toml");
     let text = format!(
@@ -89,8 +89,8 @@ fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, 
     (output, summary, said)
 }
 
-/// Each kind shows on the host while it is in effect, is gone afterwards, and its times are on our clock although the host's
-/// is hours ahead.
+/// Each kind is visible on the host while it is in effect and gone afterwards. Its times are on our clock although
+/// the host's is hours ahead.
 #[test]
 fn faults_are_injected_proven_and_removed() {
     let folder = TempDir::new().unwrap();
@@ -120,7 +120,7 @@ fn faults_are_injected_proven_and_removed() {
             .as_f64()
             .unwrap_or_else(|| panic!("{fault:#}"))
     };
-    // Never before its time; how late is up to the machine.
+    // Never before its time; how late depends on the machine.
     let times = [
         shown(0, "are in states T"),
         shown(1, "is dead"),
@@ -136,7 +136,8 @@ fn faults_are_injected_proven_and_removed() {
     assert_eq!(killed.state(), 'Z', "it is dead");
 }
 
-/// What an agent's command line does not allow, or what cannot be there, makes the run void with words that lead on.
+/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a
+/// message that says what to do.
 #[test]
 fn what_cannot_be_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -171,7 +172,7 @@ fn what_cannot_be_is_refused() {
         "netem = { delay = \"1ms\" }\ninterface = \"eth0\"",
         "--allow fault:netem=eth0",
     );
-    // What the file says wrong is known before anything is reached.
+    // Mistakes in the file are reported before any host is reached.
     check(
         "storage = \"busy\"\ntarget = \"disk\"",
         "not injected on other hosts",
@@ -188,7 +189,7 @@ fn what_cannot_be_is_refused() {
     check("netem = {}\ninterface = \"eth0\"", "it changes nothing");
 }
 
-/// Starts a run that freezes a process, and waits until that stands still.
+/// Starts a run that freezes a process, and waits until the process is frozen.
 fn frozen_run(folder: &Path) -> (Sleeper, Child) {
     let sleeper = Sleeper::start(folder, "hdd");
     let host = host_by_ssh(folder, "array", 0);
@@ -209,7 +210,7 @@ fn frozen_run(folder: &Path) -> (Sleeper, Child) {
     (sleeper, child)
 }
 
-/// A controller that dies without a word leaves no fault and no agent.
+/// A controller that is killed leaves no fault and no agent.
 #[test]
 fn faults_end_when_the_controller_is_killed() {
     let folder = TempDir::new().unwrap();
@@ -224,7 +225,7 @@ fn faults_end_when_the_controller_is_killed() {
     });
 }
 
-/// So does an agent: what outlives it has a guard.
+/// The same for a killed agent: a guard ends the faults that outlive it.
 #[test]
 fn faults_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();
@@ -235,7 +236,7 @@ fn faults_end_when_the_agent_is_killed() {
             .status();
     }
     eventually("it goes on", || sleeper.state() != 'T');
-    // Whoever ran the experiment hears of it: a fault that is lost leaves its run incomplete, and on record.
+    // The loss is reported: a lost fault leaves its run incomplete, and the results record it.
     let _ = Command::new("kill")
         .args(["-INT", &controller.id().to_string()])
         .status();

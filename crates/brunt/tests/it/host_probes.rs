@@ -1,5 +1,5 @@
-//! Probes of an experiment on other hosts: agents on this machine, whose clocks are far apart, tell what their hosts do, with
-//! and without workers there.
+//! Probes of an experiment on other hosts: agents on this machine, whose clocks are far apart, report their hosts'
+//! activity, with and without workers there.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const WORKLOAD: &str = "[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.w]\ninterval = \"50ms\"\n\
      arrival = { kind = \"open\", rate = 50 }\nstop = { time = \"2s\" }\n";
 
-/// Runs an experiment; what was said, and the probes of its first run.
+/// Runs an experiment; returns its output, and the probes of its first run.
 fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     let file = folder.join("x.toml");
     std::fs::write(&file, format!("name = \"x\"\nrepetitions = 1\n{text}")).unwrap();
@@ -42,11 +42,11 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
 fn hosts_are_recorded_with_and_without_workers() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
-    // Nothing may be opened there: samples need no leave.
+    // This agent may not open anything: sampling needs no permission.
     let agent = Listening::start(&identity, &["--clock-shift-ns=-3000000000"]);
     let program = format!("hprobe-{}", std::process::id() % 100_000);
     let sleeper = folder.path().join(&program);
-    // Not a copy: where another test forks while it is written, it would be busy.
+    // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
     std::os::unix::fs::symlink("/bin/sleep", &sleeper).unwrap();
     let mut sleeper = Command::new(sleeper).arg("600").spawn().unwrap();
     let hosts = host_by_ssh(folder.path(), "worker", 500_000_000_000)
@@ -63,7 +63,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     for host in ["worker", "array"] {
         let counts = &record["elsewhere"][host];
         let of = |key: &str| counts[key].as_u64().unwrap();
-        // On a busy machine some are missed, which are counted.
+        // A busy machine misses some samples; those are counted.
         assert!(
             of("samples") >= 1 && of("samples") + of("missed") >= 18,
             "{counts:#}"
@@ -114,7 +114,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     .unwrap();
     for host in ["local", "worker", "array"] {
         assert!(seen.iter().any(|other| other == host), "{host}");
-        // The last sample is taken when the run is over, which a busy machine may notice late.
+        // The last sample is taken after the run, which a busy machine may notice late.
         let within = |ns: i64| (-60_000_000_000..measured_ns + 60_000_000_000).contains(&ns);
         let ends: Vec<i64> = times
             .iter()
@@ -134,7 +134,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     assert!(page.contains("array") && page.contains("worker"));
 }
 
-/// A host that only is recorded and is lost ends no run, which says since when nothing is known of it.
+/// Losing a host that is only recorded doesn't end the run; the run says from when on its data is missing.
 #[test]
 fn a_host_that_is_only_recorded_may_be_lost() {
     let folder = TempDir::new().unwrap();
@@ -146,7 +146,7 @@ fn a_host_that_is_only_recorded_may_be_lost() {
     let at = folder.path().to_path_buf();
     let killer = std::thread::spawn(move || {
         let begin = std::time::Instant::now();
-        // Samples come, so the run has begun.
+        // Samples arrive, so the run has begun.
         while !at.join("x.results/summary.json").exists() {
             assert!(begin.elapsed() < Duration::from_secs(120), "the run begins");
             std::thread::sleep(Duration::from_millis(10));
@@ -179,7 +179,7 @@ fn a_host_that_is_only_recorded_may_be_lost() {
     }));
 }
 
-/// Which hosts are recorded is chosen; what cannot be is refused before anything is reached.
+/// The recorded hosts can be chosen; an impossible choice is refused before any host is reached.
 #[test]
 fn hosts_are_chosen() {
     let folder = TempDir::new().unwrap();
@@ -210,7 +210,7 @@ fn hosts_are_chosen() {
     check("hosts = [\"local\"]", "is no other machine");
     check("hosts = [\"a\", \"a\"]", "is listed twice");
     let (output, _, said) = run(folder.path(), &format!("{hosts}{WORKLOAD}"));
-    // Both are reached for at once.
+    // Both are contacted at once.
     let named = said.contains("host a") || said.contains("host b");
     assert!(!output.status.success() && named, "{said}");
     assert!(

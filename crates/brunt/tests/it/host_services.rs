@@ -1,7 +1,7 @@
-//! Services that other hosts start: agents on this machine, reached through what stands for ssh and behind TLS, keep programs
-//! as this machine does, bring back what they say, and leave nothing, whoever is killed.
+//! Services that other hosts start: agents on this machine, reached through a stand-in for ssh and behind TLS, run
+//! programs as this machine does, return their output, and leave nothing behind, whichever process is killed.
 //!
-//! The rule: what belongs to a test is found by a mark in its environment, which agents reached by ssh inherit, too.
+//! The rule: a test finds its processes by a mark in their environment, which agents reached by ssh inherit, too.
 
 use crate::support;
 use std::path::Path;
@@ -20,12 +20,12 @@ use serde_json::Value;
 const PATIENT: &str = "host_silence = \"60s\"\n";
 
 impl Marked {
-    /// A host that ssh reaches, whose clock is so far ahead. Its name is no address.
+    /// A host reached by ssh whose clock is ahead by `shift_ns`. Its name is not an address.
     fn host(&self, name: &str, shift_ns: i64) -> String {
         host_by_ssh(&self.folder.join(""), name, shift_ns) + "address = \"127.0.0.1\"\n"
     }
 
-    /// It fails, with these words, of services on host `far`.
+    /// Asserts that services on host `far` fail with these words.
     fn refused_there(&self, services: &str, words: &[&str]) {
         let _ = std::fs::remove_dir_all(self.folder.join("far"));
         let text = format!(
@@ -63,8 +63,9 @@ fn with_word(word: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A service of one host waits for that of another, hears where it is, and is opened by address from here and by folder from
-/// its own host; its processes are sampled there, and what it said is with the results. No clock matters.
+/// A service on one host waits for that on another, learns where it is, and is opened by address from here and
+/// by folder from its own host. Its processes are sampled there, and its output is kept with the results.
+/// Clock offsets don't matter.
 #[test]
 fn services_of_hosts_run_in_their_order() {
     let marked = Marked::new("order");
@@ -112,8 +113,8 @@ fn services_of_hosts_run_in_their_order() {
     marked.ends();
 }
 
-/// A fault kills a service of another host and starts it again, another one stops it, under a load that checks its data; both
-/// are proven there. On a busy machine they have twice the time once more.
+/// One fault kills a service on another host and restarts it, another one freezes it, under a load that verifies its
+/// data; both are proven there. On a busy machine the test is repeated with twice the time.
 #[test]
 fn faults_break_a_service_elsewhere() {
     let mut said = String::new();
@@ -161,7 +162,7 @@ fn faults_break_a_service_elsewhere() {
             faults[0]["start_s"].as_f64().unwrap() < 100.0,
             "on our clock: {faults}"
         );
-        // The disk was prepared once: a second time its data would have been gone.
+        // The disk was prepared once: preparing it again would have lost its data.
         assert_eq!(
             summary["points"][0]["runs"][0]["first_error"],
             Value::Null,
@@ -178,7 +179,7 @@ fn faults_break_a_service_elsewhere() {
     panic!("never as it was meant to be: {said}");
 }
 
-/// What does not become ready there is refused as here, with the host's name and all that it said.
+/// A service that doesn't become ready there is refused as it is here, with the host's name and all of its output.
 #[test]
 fn a_service_elsewhere_that_never_becomes_ready() {
     let marked = Marked::new("never");
@@ -189,7 +190,7 @@ fn a_service_elsewhere_that_never_becomes_ready() {
     assert_eq!(marked.log("slow"), "here I am\n");
 }
 
-/// Nobody waits for one after Ctrl-C.
+/// After Ctrl-C, the experiment doesn't wait for a service that is still starting.
 #[test]
 fn an_interruption_while_a_service_elsewhere_starts() {
     let marked = Marked::new("starting");
@@ -203,7 +204,7 @@ fn an_interruption_while_a_service_elsewhere_starts() {
     ));
 }
 
-/// One that floods its log, moves to the background without saying so, or ends at once.
+/// A service that floods its log, one that daemonizes without declaring it, and one that exits at once.
 #[test]
 fn a_service_elsewhere_that_misbehaves() {
     let marked = Marked::new("misbehaves");
@@ -230,13 +231,14 @@ fn a_service_elsewhere_that_misbehaves() {
     );
 }
 
-/// One that ends by itself during the experiment makes the run invalid, with what it said last; all that it said is kept.
+/// A service that exits during the experiment makes the run invalid. The message has its last output;
+/// all of its output is kept.
 #[test]
 fn a_service_elsewhere_that_dies_by_itself() {
     let marked = Marked::new("dies");
     let services =
         "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
-    // Each run looks before and after.
+    // Each run checks the services before and after.
     let text = format!(
         "{PATIENT}{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{}{}",
         marked.host("far", 0),
@@ -257,8 +259,8 @@ fn a_service_elsewhere_that_dies_by_itself() {
     marked.ends();
 }
 
-/// Whoever is killed, and one service is frozen by a fault meanwhile: no service is left, wherever it went, and no folder. What
-/// a service had said before its host was lost is kept.
+/// Whichever process is killed, with one service frozen by a fault: no service is left, wherever it went, and no
+/// folder. The output of a service before its host was lost is kept.
 #[test]
 fn nothing_is_left_whoever_is_killed() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
@@ -275,7 +277,7 @@ fn nothing_is_left_whoever_is_killed() {
             on("far", &said),
             marked.host("far", 0)
         );
-        // Each run looks before and after.
+        // Each run checks the services before and after.
         let text = match whose {
             "controller" => text,
             _ => text
@@ -319,8 +321,9 @@ fn nothing_is_left_whoever_is_killed() {
     }
 }
 
-/// A controller that goes while a service of a listening agent is being started takes it along at once, however long it may
-/// take; one that stands still, with the agent's lease. The agent goes on.
+/// If its controller exits while a listening agent is starting a service, the agent ends that service at
+/// once, however long the start may take. If the controller is frozen, the service ends with the agent's
+/// lease. The agent keeps running.
 #[test]
 fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     let certificates = certificates();
@@ -360,7 +363,7 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     }
 }
 
-/// The folder of services that a process has in its environment.
+/// The services folder in a process's environment.
 fn folder_of(pid: u32) -> String {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
     let text = String::from_utf8_lossy(&environment).into_owned();
@@ -370,7 +373,8 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// An agent that listens starts no service unless it was told to; nothing is started anywhere then, whatever the order.
+/// A listening agent starts no service unless its command line allows it; then nothing is started
+/// anywhere, whatever the order.
 #[test]
 fn what_is_not_allowed_starts_nothing() {
     let certificates = certificates();
@@ -410,7 +414,7 @@ fn what_is_not_allowed_starts_nothing() {
     marked.ends();
 }
 
-/// A service that needs root's rights over its host is refused by a host whose agent has none, before any is started.
+/// A service that needs root on its host is refused if the host's agent lacks it, before any service is started.
 #[test]
 fn a_service_elsewhere_that_needs_root() {
     if need("unshare", "util-linux").is_none() {
@@ -442,8 +446,8 @@ fn a_service_elsewhere_that_needs_root() {
     marked.ends();
 }
 
-/// A host of services that is lost ends the experiment, or is gone without if the experiment says so; each run without it is
-/// marked, and counts in no mean.
+/// Losing a host of services ends the experiment, or the experiment continues without it if configured so. Each run
+/// without it is marked, and excluded from all means.
 #[test]
 fn a_lost_host_of_services_is_marked() {
     for goes_on in [false, true] {
@@ -468,7 +472,7 @@ fn a_lost_host_of_services_is_marked() {
         let summary: Value = serde_json::from_slice(&summary).unwrap();
         let runs = summary["points"][0]["runs"].as_array().unwrap();
         assert!(summary["complete"] == false, "{summary:#}");
-        // It may be lost before the first run is under way.
+        // The host may be lost before the first run has begun.
         assert!(
             if goes_on {
                 runs.len() == 3
@@ -501,7 +505,7 @@ fn a_lost_host_of_services_is_marked() {
     }
 }
 
-/// The example with nbdkit: a server on one host and a gateway on another, of which the one crashes and the other hangs. No
+/// The example with nbdkit: a server on one host and a gateway on another; one crashes and the other hangs. No
 /// acknowledged write is lost.
 #[test]
 fn nbdkit_on_hosts() {

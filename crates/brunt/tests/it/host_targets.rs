@@ -1,5 +1,5 @@
-//! Targets and sinks that other hosts serve: agents on this machine, reached through what stands for ssh and behind TLS, start
-//! them, look after them and end them, whatever becomes of whoever asked.
+//! Targets and sinks that other hosts serve: agents on this machine, reached through a stand-in for ssh and behind TLS,
+//! start, supervise and end them, whatever happens to the controller.
 
 use crate::support;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// Seconds; longer than an idle machine takes.
 const PATIENCE: u64 = 12;
-/// The begin of every experiment here: a machine that runs many tests at once may not answer for seconds.
+/// The head of every experiment here: a machine that runs many tests at once may not answer for seconds.
 const HEAD: &str = "name = \"x\"\nrepetitions = 1\nhost_silence = \"60s\"\n";
 
 fn command(folder: &Path, text: &str) -> (Command, PathBuf) {
@@ -43,12 +43,12 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     )
 }
 
-/// A host by ssh that serves at loopback, for those whose name is no address.
+/// A host reached by ssh that serves on loopback, for hosts whose name is not an address.
 fn serving_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
     host_by_ssh(folder, name, shift_ns) + "address = \"127.0.0.1\"\n"
 }
 
-/// The processes that an agent of this process id, or of a child of its, has started to serve.
+/// The serving processes that the agent with this process id, or a child of it, has started.
 fn roles_of(agent: u32) -> Vec<u32> {
     let parent = ["--parent".to_string(), agent.to_string()];
     processes()
@@ -60,7 +60,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Whether a file of the folder has this text.
+/// Whether a file in the folder has this text.
 fn has(folder: &Path, text: &str) -> bool {
     std::fs::read_dir(folder)
         .unwrap()
@@ -76,8 +76,8 @@ fn has(folder: &Path, text: &str) -> bool {
         })
 }
 
-/// A host serves a target and a sink, which workers of this machine and of another host open; its prober sees their processes,
-/// no result has the login, and nothing is left.
+/// A host serves a target and a sink, which workers of this machine and of another host open. Its prober samples their
+/// processes, no result contains the login, and nothing is left.
 #[test]
 fn hosts_serve_for_each_other() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -85,7 +85,7 @@ fn hosts_serve_for_each_other() {
     let client = Listening::start(&identity, &["--allow", "iscsi:", "--allow", "tcp:"]);
     let array = Listening::start(
         &identity,
-        // Of another network than its agent's.
+        // An address in another network than the agent's.
         &[
             "--allow",
             "serve:127.0.0.2",
@@ -137,7 +137,7 @@ fn hosts_serve_for_each_other() {
             "targets end with the experiment"
         );
     }
-    // What is there only for other hosts is started by a check, too.
+    // A check also starts targets that only other hosts use.
     let (mut check, _) = command(folder.path(), &text);
     let output = check.arg("--check=open").output().unwrap();
     assert!(
@@ -151,7 +151,7 @@ fn hosts_serve_for_each_other() {
     );
 }
 
-/// A copy of the program that came by ssh and has removed itself serves all the same.
+/// A copy of the program that came by ssh and has removed itself still serves.
 #[test]
 fn a_copy_without_a_file_serves() {
     let folder = TempDir::new().unwrap();
@@ -176,7 +176,7 @@ fn a_copy_without_a_file_serves() {
     );
 }
 
-/// Nobody without the login of the experiment opens what a host serves for it.
+/// A target that a host serves for an experiment can't be opened without the experiment's login.
 #[test]
 fn a_stranger_gets_nothing() {
     let folder = TempDir::new().unwrap();
@@ -220,7 +220,7 @@ fn listening_port(pid: u32) -> u16 {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
     let port = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // proc(5): 0A is TCP_LISTEN, the tenth word the inode.
+        // proc(5): 0A is TCP_LISTEN; the tenth word is the inode.
         let is_it = words.get(3) == Some(&"0A")
             && sockets
                 .iter()
@@ -230,7 +230,8 @@ fn listening_port(pid: u32) -> u16 {
     table.lines().find_map(port).expect("it listens")
 }
 
-/// What an agent's command line does not allow, or what cannot be served, ends the experiment before its first run.
+/// A target that an agent's command line doesn't allow, or that cannot be served, ends the
+/// experiment before its first run.
 #[test]
 fn what_may_not_be_served_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -309,7 +310,8 @@ fn what_may_not_be_served_is_refused() {
     check(&["serve:", &file], &file, "", "");
 }
 
-/// What a host serves is of that host: a check says nothing of paths that this machine does not have, or cannot look at.
+/// Paths of a served target belong to the serving host: a check doesn't complain about paths that this
+/// machine lacks or can't access.
 #[test]
 fn a_check_leaves_paths_to_the_host_that_serves_them() {
     let folder = TempDir::new().unwrap();
@@ -325,7 +327,7 @@ fn a_check_leaves_paths_to_the_host_that_serves_them() {
     }
 }
 
-/// Starts an experiment, and waits until its host `array` serves: the controller, and the target's process.
+/// Starts an experiment and waits until its host `array` serves; returns the controller and the target's process.
 fn started(folder: &Path, text: &str) -> (Child, u32) {
     let (mut command, out) = command(folder, text);
     let child = command.spawn().unwrap();
@@ -353,7 +355,7 @@ fn endless_on(host: &str) -> String {
     )
 }
 
-/// A controller that dies without a word leaves no target, not even a frozen one, and no agent.
+/// A killed controller leaves no target, not even a frozen one, and no agent.
 #[test]
 fn targets_end_when_the_controller_is_killed() {
     for frozen in [false, true] {
@@ -373,8 +375,8 @@ fn targets_end_when_the_controller_is_killed() {
     }
 }
 
-/// An agent that listens goes on without its controller's targets: it ends them when the controller is killed, and with its
-/// lease when the controller stands still.
+/// A listening agent keeps running without its controller's targets: it ends them when the controller is killed, and
+/// when its lease expires if the controller is frozen.
 #[test]
 fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -408,7 +410,7 @@ fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     }
 }
 
-/// An agent that dies without a word leaves no target, and whoever ran the experiment hears of it.
+/// A killed agent leaves no target, and the experiment reports it.
 #[test]
 fn targets_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();
@@ -422,7 +424,7 @@ fn targets_end_when_the_agent_is_killed() {
     assert!(summary.contains("host array"), "{summary}");
 }
 
-/// A target that dies unasked ends its run, with how it died and where.
+/// A target that dies unexpectedly ends its run; the message says how it died and where.
 #[test]
 fn a_death_is_noticed() {
     let folder = TempDir::new().unwrap();
@@ -436,8 +438,8 @@ fn a_death_is_noticed() {
     );
 }
 
-/// Faults of a target on another host are put in, proven and removed as those of one here, on our clock although the host's is
-/// hours ahead. On a busy machine they have twice the time once more.
+/// Faults of a target on another host are injected, proven and removed like local ones, with times on our clock
+/// although the host's is hours ahead. On a busy machine the test is repeated with twice the time.
 #[test]
 fn faults_of_a_target_elsewhere() {
     let mut said = String::new();
@@ -483,7 +485,7 @@ fn faults_of_a_target_elsewhere() {
                 .as_f64()
                 .unwrap_or_else(|| panic!("{fault:#}"));
             let begin = at * f64::from(factor);
-            // Never before its time, but for what nobody knows of the host's clock; how late is up to the machine.
+            // Never before its time, apart from the uncertainty of the host's clock; how late depends on the machine.
             assert!(
                 (begin - 0.1..begin + 100.0).contains(&start),
                 "on our clock: {fault:#}"

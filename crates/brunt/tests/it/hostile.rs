@@ -1,8 +1,8 @@
-//! Peers that misbehave: the target answers with the RFC's reject or closes that one connection;
-//! its memory stays bounded and another session's I/O goes on unharmed.
+//! Peers that misbehave: the target answers with the RFC's reject or closes that one connection. Its memory stays
+//! bounded, and the I/O of other sessions continues unharmed.
 //!
-//! Each test has a bystander: a well-behaved session that writes, reads back and compares all the
-//! while, on its own LUN.
+//! Each test has a bystander: a well-behaved session that writes, reads back and compares all
+//! the while, on its own LUN.
 
 use crate::support;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,9 +24,9 @@ use zerocopy::IntoBytes;
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
-/// Resident memory may grow by this much under attack, whatever its size: a half-open login is
-/// worth a few KiB (a PDU's header and what arrived of its 8 KiB segment), and 10,000 of them
-/// stay below this also when the target keeps every one.
+/// The most that resident memory may grow under attack, whatever the attack's size. A half-open login costs a
+/// few KiB (a PDU's header and what arrived of its 8 KiB segment), and 10,000 of them stay below this even if
+/// the target keeps every one.
 const GROWTH_BYTES_MAX: u64 = 192 << 20;
 
 fn target() -> Target {
@@ -44,7 +44,7 @@ fn login(target: &Target, who: &str) -> Raw {
     raw
 }
 
-/// A session on LUN 1 that must never notice anything.
+/// A session on LUN 1 that must never be disturbed.
 struct Bystander {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -83,7 +83,7 @@ impl Bystander {
         Bystander { stop, thread }
     }
 
-    /// It went on to the end.
+    /// Ends the bystander, which must have run undisturbed.
     fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         let rounds = self.thread.join().expect("the bystander noticed");
@@ -91,7 +91,7 @@ impl Bystander {
     }
 }
 
-/// Runs `attack` beside a bystander; afterwards the target lives, holds no connection more than
+/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than
 /// before, and has not grown.
 fn survives(attack: impl FnOnce(&Target)) {
     let mut target = target();
@@ -113,7 +113,7 @@ fn survives(attack: impl FnOnce(&Target)) {
     );
 }
 
-/// What may happen to a connection that broke the rules: told so, or closed.
+/// Asserts that a connection that broke the rules gets an answer that says so, or is closed.
 fn told_or_closed(raw: &mut Raw, what: &str) {
     match raw.recv() {
         Ok(pdu) => match pdu.kind() {
@@ -173,9 +173,8 @@ fn login_truncated_at_every_byte() {
     });
 }
 
-/// A write with immediate data cut off at every byte (then every 37th of its data)
-/// leaves nothing behind, and touches no block but its own. What is in those is either the old
-/// data or the new: a write that was never answered promises neither (SBC-3, 4.18).
+/// A write with immediate data cut off at every byte (then every 37th of its data) leaves nothing behind, and changes
+/// only its own blocks. Those hold either the old data or the new: an unanswered write promises neither (SBC-3, 4.18).
 #[test]
 fn command_truncated_at_every_byte() {
     survives(|target| {
@@ -199,12 +198,11 @@ fn command_truncated_at_every_byte() {
     });
 }
 
-/// Lengths beyond what was declared are refused by the header alone; nothing is
-/// allocated on a peer's word.
+/// Lengths beyond what was declared are refused from the header alone; the target allocates nothing on a peer's word.
 #[test]
 fn oversized_lengths() {
     survives(|target| {
-        // 16 MiB less one in a login: the login phase takes 8 KiB (RFC 7143, 13.12).
+        // A data segment of 16 MiB less one in a login: the login phase allows 8 KiB (RFC 7143, 13.12).
         let mut bhs = Bhs::from(login_request(isid_of("big")));
         bhs.data_segment_length = U24::new(0xff_ffff);
         for _ in 0..64 {
@@ -213,7 +211,7 @@ fn oversized_lengths() {
             raw.send_bytes(&[b'a'; 16384]);
             told_or_closed(&mut raw, "a login of 16 MiB");
         }
-        // The same in full feature phase, and additional headers that are none.
+        // The same in full feature phase, and invalid additional header segments.
         let mut raw = login(target, "big");
         let mut bhs = Bhs::from(raw.command(0, &rw10(WRITE_10, 0, 8), code::command::WRITE, 4096));
         bhs.data_segment_length = U24::new(0xff_ffff);
@@ -227,7 +225,7 @@ fn oversized_lengths() {
         raw.send_bytes(&[0xff; 255 * 4]);
         told_or_closed(&mut raw, "additional headers of nonsense");
 
-        // More immediate data than the command has to write.
+        // More immediate data than the command writes.
         let mut raw = login(target, "more");
         let command = raw.command(0, &rw10(WRITE_10, 0, 1), code::command::WRITE, 512);
         raw.send(&command.into(), &[0xee; 4096]);
@@ -235,8 +233,8 @@ fn oversized_lengths() {
     });
 }
 
-/// A length that only the CDB or only the transport claims costs nothing: 4 GiB
-/// expected, none of it in the CDB, and the reverse, end with a residual or an error.
+/// A length that only the CDB or only the transport claims costs nothing: 4 GiB expected with none of it in the CDB,
+/// and the reverse, end with a residual or an error.
 #[test]
 fn lengths_that_disagree() {
     survives(|target| {
@@ -250,7 +248,7 @@ fn lengths_that_disagree() {
                 };
                 let command = raw.command(0, &rw10(operation, 0, blocks), direction, expected);
                 raw.send(&command.into(), &[]);
-                // Whatever of it is moved, at most 32 MiB is, and the connection can be left.
+                // At most 32 MiB is moved, and the connection can be closed.
                 let mut moved = 0;
                 while let Ok(pdu) = raw.recv() {
                     match pdu.kind() {
@@ -272,7 +270,7 @@ fn lengths_that_disagree() {
     });
 }
 
-/// PDUs out of their phase, unknown ones, ones only a target may send.
+/// PDUs in the wrong phase, unknown PDUs, and PDUs that only a target may send.
 #[test]
 fn out_of_order() {
     survives(|target| {
@@ -282,7 +280,7 @@ fn out_of_order() {
         raw.send(&command.into(), &[]);
         told_or_closed(&mut raw, "a command before login");
 
-        // Every opcode, right after login; the ones that are requests have their own answers.
+        // Every opcode right after login, except requests, whose answers are tested elsewhere.
         for opcode in 0..64_u8 {
             let kind = Opcode::from_byte(opcode);
             if matches!(
@@ -320,7 +318,7 @@ fn out_of_order() {
     });
 }
 
-/// Text that is no text, and keys that never end.
+/// Login text that is no text, and keys that never end.
 #[test]
 fn nonsense_in_login_text() {
     survives(|target| {
@@ -343,7 +341,7 @@ fn nonsense_in_login_text() {
                 &String::from_utf8_lossy(&text[..text.len().min(40)]),
             );
         }
-        // A login that never leaves its stage: bounded rounds, then an answer or the end.
+        // A login that never leaves its stage: after a bounded number of rounds it is answered or closed.
         let mut raw = Raw::connect(target.address());
         let mut request = login_request(isid_of("forever"));
         request.flags = code::login::STAGE_OPERATIONAL << 2;
@@ -370,8 +368,7 @@ fn nonsense_in_login_text() {
     });
 }
 
-/// Data outside what an R2T asked for never reaches the medium and never ends GOOD;
-/// data nobody asked for is rejected.
+/// Data outside an R2T's range never reaches the medium and never ends with GOOD; unsolicited data is rejected.
 #[test]
 fn data_out_of_window() {
     survives(|target| {
@@ -421,8 +418,7 @@ fn data_out_of_window() {
     });
 }
 
-/// CmdSN outside the window is ignored without a word, and the session goes on (RFC
-/// 7143, 4.2.2.1).
+/// A CmdSN outside the window is silently ignored, and the session continues (RFC 7143, 4.2.2.1).
 #[test]
 fn cmd_sn_outside_the_window() {
     survives(|target| {
@@ -437,7 +433,7 @@ fn cmd_sn_outside_the_window() {
             command.cmd_sn = cmd_sn.into();
             raw.send(&command.into(), &[]);
             raw.cmd_sn = exp_cmd_sn;
-            // Answers come in order: an answer to the command would come before the ping's.
+            // Responses are in order: a response to the command would precede the ping's.
             assert_eq!(
                 raw.ping(b"still there").kind(),
                 Opcode::NopIn,
@@ -448,7 +444,7 @@ fn cmd_sn_outside_the_window() {
     });
 }
 
-/// A peer that sends commands and never reads cannot make the target hoard answers.
+/// A peer that sends commands and never reads can't make the target accumulate responses.
 #[test]
 fn a_peer_that_never_reads() {
     survives(|target| {
@@ -457,7 +453,7 @@ fn a_peer_that_never_reads() {
         for raw in &mut deaf {
             let window = raw.window.1.wrapping_sub(raw.cmd_sn).min(4096);
             for _ in 0..=window {
-                // 1 MiB each: far more than any socket's buffers.
+                // 1 MiB each: far more than any socket buffer holds.
                 let command = raw.command(0, &rw10(READ_10, 0, 2048), code::command::READ, 1 << 20);
                 if !raw.send(&command.into(), &[]) {
                     break;
@@ -497,13 +493,12 @@ fn random_bytes() {
     });
 }
 
-/// 10,000 connections that each send half a login and wait. They may be kept, timed
-/// out or refused, but memory is bounded, the bystander's session goes on, and when they are gone
-/// a newcomer gets in.
+/// 10,000 connections that each send half a login and wait. The target may keep them, time them out or refuse them, but
+/// its memory is bounded, the bystander's session continues, and once they are gone a newcomer gets in.
 #[test]
 fn ten_thousand_half_open_logins() {
     let (soft, hard) = descriptor_limits();
-    // Each takes a descriptor here (and, in its own process, one there).
+    // Each takes a descriptor here, and one in the target's process.
     let held_max = 10_000.min((hard.saturating_sub(200)) as usize);
     raise_descriptors(held_max as u64 + 200);
     survives(|target| {
@@ -515,7 +510,7 @@ fn ten_thousand_half_open_logins() {
             if held.len() == held_max {
                 held.remove(0);
             }
-            // A full backlog is a refusal too: nothing waits for ever.
+            // A full backlog counts as a refusal; the timeout keeps the test from waiting forever.
             match TcpStream::connect_timeout(&target.address(), Duration::from_secs(5)) {
                 Ok(mut stream) => {
                     let half = &bytes[..bytes.len() / 2 + round % 16];
@@ -550,7 +545,7 @@ fn descriptor_limits() -> (u64, u64) {
     )
 }
 
-/// Our own and, inherited, the target's.
+/// Raises our own limit, which the target inherits.
 fn raise_descriptors(count: u64) {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = Some(count.min(limit.maximum.unwrap_or(u64::MAX)));

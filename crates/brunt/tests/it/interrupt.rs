@@ -1,5 +1,5 @@
-//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: what was measured is kept, readable, and marked as
-//! not all; a second Ctrl-C ends the program at once. And the rate search from a file to its answer.
+//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: the measurements are kept, readable, and marked as
+//! incomplete; a second Ctrl-C ends the program at once. Also the rate search from a file to its answer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::support::alone;
 
-/// Longer than anything here takes, also on a machine that is busy with other things.
+/// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A run under way, in its own folder; both are gone with this, also when a test fails.
+/// A run in progress in its own folder; dropping this removes both, even when a test fails.
 struct Run {
     child: Child,
     folder: TempDir,
@@ -29,7 +29,7 @@ impl Run {
             .expect("a folder");
         let file = folder.path().join("x.toml");
         std::fs::write(&file, experiment).expect("a file");
-        // Whoever runs the tests may have closed terminals ignored (`nohup`), and programs inherit that.
+        // The tests may run with SIGHUP ignored (`nohup`), and programs inherit that.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=HUP")
@@ -45,7 +45,7 @@ impl Run {
             .spawn()
             .expect("the program runs");
         let run = Run { child, folder };
-        // From its first summary on there are results to lose.
+        // There are results to lose once the first summary exists.
         let summary = run.results().join("summary.json");
         wait_for(|| summary.exists().then_some(()));
         run
@@ -60,7 +60,7 @@ impl Run {
     }
 
     fn send(&self, signal: Signal) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
@@ -93,7 +93,7 @@ fn summary(results: &Path) -> Value {
     serde_json::from_str(&text).expect("whole")
 }
 
-/// An experiment whose workload takes `more`.
+/// An experiment whose workload has `more` keys.
 fn experiment(url: &str, repetitions: u32, more: &str) -> String {
     format!(
         "name = \"x\"\nrepetitions = {repetitions}\n[targets.t]\nurl = \"{url}\"\n\
@@ -101,7 +101,7 @@ fn experiment(url: &str, repetitions: u32, more: &str) -> String {
     )
 }
 
-/// Runs of a summary, in the order in which they were made.
+/// The runs of a summary, in the order in which they were made.
 fn runs(summary: &Value) -> Vec<Value> {
     summary["points"][0]["runs"]
         .as_array()
@@ -109,8 +109,8 @@ fn runs(summary: &Value) -> Vec<Value> {
         .clone()
 }
 
-/// At whatever moment, the program ends by itself with status 1, and the summary is whole,
-/// says that it is not all, and has every finished run; only the last one may be cut short.
+/// Whenever it is interrupted, the program ends with status 1. The summary is well-formed, says that it is incomplete,
+/// and has every finished run; only the last run may be cut short.
 #[test]
 fn interrupted_at_any_moment() {
     let hour = "stop = { time = \"1h\" }";
@@ -160,7 +160,7 @@ fn interrupted_at_any_moment() {
                     cut || *name == "between" || *name == "search",
                     "{name}: {made:#}"
                 );
-                // One that was cut short has found nothing; on a busy machine one that was not may not have, either.
+                // A search that was cut short has found nothing; on a busy machine, even a complete one may not have.
                 assert!(
                     *name != "search" || !cut || made["rate_found"].is_null(),
                     "{made:#}"
@@ -170,13 +170,12 @@ fn interrupted_at_any_moment() {
     }
 }
 
-/// Who presses Ctrl-C again does not wait for a device that does not answer, and what was
-/// kept before is readable still.
+/// A second Ctrl-C doesn't wait for a device that doesn't answer, and what was kept before is still readable.
 #[test]
 fn interrupted_twice() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
-    // A run that is interrupted before its first request was sent has nothing to wait for and ends at once,
-    // with status 1: then once more, and later.
+    // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1: then
+    // try again with a later interrupt.
     for pause_ms in [50, 250, 1000, 5000] {
         let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
         std::thread::sleep(Duration::from_millis(pause_ms));
@@ -194,7 +193,7 @@ fn interrupted_twice() {
     panic!("no run had a request under way");
 }
 
-/// A terminal that closes ends a run like Ctrl-C, with its report and without leftovers, however often it says so.
+/// A closing terminal ends a run like Ctrl-C, with its report and without leftovers, however many SIGHUPs it sends.
 #[test]
 fn a_terminal_that_closes() {
     let mut run = Run::start(
@@ -217,7 +216,7 @@ fn a_terminal_that_closes_on_a_lab() {
     assert_ends_by_hangup(&mut run);
 }
 
-/// Whether namespaces can be made here; says so when not.
+/// Whether namespaces can be created here; prints why not.
 fn labs_are_possible(text: &str) -> bool {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("x.toml");
@@ -243,7 +242,7 @@ fn labs_are_possible(text: &str) -> bool {
     output.status.success()
 }
 
-/// Three at once: the kernel, the shell and the outer process of a lab each send one.
+/// Sends three SIGHUPs at once: the kernel, the shell and the outer process of a lab each send one.
 fn assert_ends_by_hangup(run: &mut Run) {
     (0..3).for_each(|_| run.send(Signal::HUP));
     let status = run.end();
@@ -268,20 +267,20 @@ fn assert_ends_by_hangup(run: &mut Run) {
     assert_eq!(left, Vec::<String>::new());
 }
 
-/// A run that has made its requests and waits for the last answers hears the first Ctrl-C, too.
+/// A run that has sent all its requests and waits for the last completions also obeys the first Ctrl-C.
 #[test]
 fn interrupted_while_it_drains() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
     let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
-    // Long enough to be there on most machines; on others the interrupt comes before, and ends it all the same.
+    // Long enough to reach the drain on most machines; on others the interrupt comes earlier and still ends the run.
     std::thread::sleep(Duration::from_millis(500));
     run.interrupt();
     assert_eq!(run.end().code(), Some(1));
     assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
 }
 
-/// `--detach` names the process and the folder and is over; the experiment goes on in its own session, and what it
-/// would have printed is in its folder. Mistakes are answered at once.
+/// `--detach` prints the process and the folder and returns. The experiment continues in its own session, and its
+/// output is in its folder. Mistakes are reported at once.
 #[test]
 fn detached_from_the_terminal() {
     let folder = TempDir::new().expect("a folder");
@@ -303,7 +302,7 @@ fn detached_from_the_terminal() {
     assert_eq!(status, Some(0), "{answer:#}");
     let pid = answer["pid"].as_i64().expect("a process") as i32;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it goes on");
-    // Behind the name: state, parent, group, session (proc_pid_stat(5)).
+    // The fields after the name: state, parent, group, session (proc_pid_stat(5)).
     let session = stat
         .rsplit(')')
         .next()
@@ -331,13 +330,13 @@ fn detached_from_the_terminal() {
     );
 }
 
-/// The highest rate under a promise is found through the whole program: four servers of
-/// 10 ms do 400 requests a second, and neither much more nor much less is the answer.
+/// The whole program finds the highest rate that meets a latency limit: four servers of 10 ms do 400 requests a second,
+/// and the answer is neither much more nor much less.
 #[test]
 fn a_rate_search_finds_the_capacity() {
     let _alone = alone(); // Looks for the rate at which latencies grow.
-    // A busy machine breaks promises that the device would keep, and cannot make it keep those that it would
-    // break: where too little is found, the same is looked for with everything so many times as slow.
+    // A busy machine can miss limits that the device would meet, but can't make it meet those it would miss. If the
+    // rate found is too low, repeat the search with everything slower by this factor.
     let mut seen = Vec::new();
     for slower in [1, 2, 4, 8, 16] {
         let capacity = 400.0 / f64::from(slower);
@@ -360,7 +359,7 @@ fn a_rate_search_finds_the_capacity() {
         );
         let made = &runs(&summary)[0];
         let found = made["rate_found"].as_f64().unwrap_or(0.0);
-        // In half a second a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.
+        // In half a second, a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.
         assert!(found < 1.3 * capacity, "{found} of {capacity}");
         let rate = made["requests_per_second"].as_f64().unwrap_or(0.0);
         if found >= 0.5 * capacity && (rate / found - 1.0).abs() < 0.25 {

@@ -1,5 +1,5 @@
-//! `brunt io` from the outside: what it writes is what its seed says and what `sha256sum` agrees with, what it read before an
-//! error or Ctrl-C is there and told, and what its own work on the data costs is not blamed on the device.
+//! `brunt io` from the outside: the data that it writes follows from its seed and matches `sha256sum`, data read before
+//! an error or Ctrl-C is kept and reported, and the cost of its own work on the data is not attributed to the device.
 
 use crate::support;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ fn io(arguments: &[&str]) -> Command {
     command
 }
 
-/// The object of a command that ends with this status, and what it says on standard error.
+/// The JSON object of a command that ends with this status, and its standard error.
 #[track_caller]
 fn run(arguments: &[&str], status: i32) -> (Value, String) {
     object(io(arguments).output().expect("brunt starts"), status)
@@ -47,7 +47,7 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout)[..64].to_string()
 }
 
-/// What a seed stands for never changes, whatever the size and number of requests.
+/// The data of a seed never changes, whatever the size and number of requests.
 #[test]
 fn contents_follow_from_the_seed() {
     for (seed, sum) in [
@@ -170,7 +170,7 @@ fn input_is_padded_and_its_checksum_is_its_own() {
     assert!(words.contains("cannot read the input"), "{words}");
 }
 
-/// What was read before an error is in the file, and told.
+/// Data read before an error is in the file, and reported.
 #[test]
 fn a_read_that_fails_leaves_what_came_before() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -183,7 +183,7 @@ fn a_read_that_fails_leaves_what_came_before() {
         (&said["complete"], &said["sha256"], &said["errors"]),
         (&false.into(), &Value::Null, &1.into())
     );
-    // Without a file there is no hole to leave.
+    // Without an output file there is no hole to leave.
     let (said, _) = run(&["read", url, "--depth", "4"], 1);
     assert_eq!(
         (&said["requests"], &said["complete"]),
@@ -212,7 +212,7 @@ fn output_that_fails_is_told() {
 }
 
 impl Running {
-    /// Waits for what it says after Ctrl-C.
+    /// Sends Ctrl-C and waits for the output.
     fn interrupted(mut self) -> (Value, String, Option<i32>) {
         kill_process(Pid::from_child(&self.0), Signal::INT).expect("it runs");
         let (mut said, mut words) = (String::new(), String::new());
@@ -249,7 +249,7 @@ fn start(arguments: &[&str], stdin: Stdio) -> Running {
     )
 }
 
-/// An interrupt ends with what is known, whatever the device and the input do.
+/// After an interrupt the command ends with the results so far, whatever the device and the input do.
 #[test]
 fn an_interrupt_ends_with_what_is_known() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -268,7 +268,7 @@ fn an_interrupt_ends_with_what_is_known() {
     );
     assert!(words.contains("interrupted"), "{words}");
     assert_eq!(said["bytes"], bytes_there(), "what was read is there");
-    // An input that says nothing more.
+    // An input that stays silent.
     let disk = folder.path().join("disk");
     let make = format!("{}?size=1MiB&create=yes", text(&disk));
     let mut write = start(&["write", &make, "--input", "-"], Stdio::piped());
@@ -286,7 +286,7 @@ fn an_interrupt_ends_with_what_is_known() {
     drop(input);
 }
 
-/// What the program does to the data takes its time, and is neither the device's latency nor kept quiet.
+/// The program's own work on the data is reported, and not counted as the device's latency.
 #[test]
 fn the_cost_of_the_data_is_told() {
     let (sum, _) = run(&["read", "null:32MiB", "--bs", "64k"], 0);
@@ -312,8 +312,8 @@ fn the_cost_of_the_data_is_told() {
     );
 }
 
-/// A target that serves another target's LUN through a cache with a log: what was written is there, also after the cache was
-/// killed and started again.
+/// A target that serves another target's LUN through a cache with a log: written data is there, even after the cache
+/// was killed and restarted.
 #[test]
 fn a_target_is_the_near_end_of_another() {
     let folder = TempDir::new("io-near");

@@ -1,5 +1,5 @@
-//! iSCSI on the wire, as `brunt analyze` reads it: against tshark, on what went through a relay that writes down both
-//! directions. It needs no rights, and the packets are what a tap between initiator and target would have shown.
+//! Checks `brunt analyze` on iSCSI traffic against tshark. The traffic goes through a relay that records both
+//! directions. It needs no privileges, and the packets are those that a tap between initiator and target would show.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,18 +13,18 @@ use brunt_capture::trace::tables::SCSI_COMMANDS;
 use brunt_lake::read_table;
 use serde_json::Value;
 
-/// Where targets listen, which tells tshark what it is.
+/// The port of targets, by which tshark recognizes iSCSI.
 const PORT: u16 = 3260;
 const DIGESTS: &str = "?header_digest=crc32c&data_digest=crc32c";
 
-/// What went by: connection, whether from the target, bytes.
+/// Recorded traffic: connection, whether from the target, bytes.
 type Record = Arc<Mutex<Vec<(u16, bool, Vec<u8>)>>>;
 
-/// Copies one direction until its end, and writes down what it copies.
+/// Copies one direction until its end, and records it.
 fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, record: &Record) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
-        // Written down before it is sent on: an answer cannot come before its question.
+        // Recorded before it is forwarded, so that an answer can't precede its request.
         record
             .lock()
             .unwrap()
@@ -36,7 +36,7 @@ fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, rec
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A port that leads to `target`.
+/// A port that forwards to `target`, with its record.
 fn relay(target: SocketAddr) -> (SocketAddr, Record) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -57,7 +57,7 @@ fn relay(target: SocketAddr) -> (SocketAddr, Record) {
     (address, record)
 }
 
-/// Packets of what went by, of at most `segment` bytes of data: those of `keep` only.
+/// Writes the recorded traffic as packets with at most `segment` bytes of data; only those that `keep` accepts.
 fn write_pcap(record: &Record, segment: usize, keep: impl Fn(usize) -> bool, path: &Path) {
     let mut file: Vec<u8> = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 1 << 18, 1] {
@@ -109,7 +109,7 @@ fn packet(connection: u16, back: bool, [seq, ack]: [u32; 2], data: &[u8]) -> Vec
     packet
 }
 
-/// Our initiator's reads and writes, of several sizes and orders, on our target.
+/// Reads and writes of our initiator, of several sizes and orders, on our target.
 fn traffic(options: &str) -> Record {
     let target = Target::start(&["--lun", "memory:16MiB", "--lun", "memory:16MiB,block=4096"]);
     let (address, record) = relay(target.address());
@@ -139,7 +139,7 @@ fn traffic(options: &str) -> Record {
     record
 }
 
-/// All values of a field of a capture, in order, as tshark has them.
+/// All values of a field of a capture, in order, as tshark decodes them.
 fn tshark(path: &Path, filter: &str, field: &str) -> Vec<String> {
     let mut command = Command::new("tshark");
     command
@@ -177,8 +177,8 @@ fn calls(report: &Value, name: &str) -> u64 {
         .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
-/// Every command, its blocks and its answer are those that tshark sees, with digests and without, whatever the size
-/// of packets.
+/// Every command, its blocks and its response match those that tshark sees, with and without digests,
+/// whatever the packet size.
 #[test]
 fn commands_equal_tsharks() {
     if need("tshark", "tshark").is_none() {
@@ -206,7 +206,7 @@ fn commands_equal_tsharks() {
                     + ledger("bytes_unclaimed"),
                 0
             );
-            // Opening a device looks for a partition table, too.
+            // Opening a device also looks for a partition table.
             assert!(calls(&report, "SCSI READ") >= 250 && calls(&report, "SCSI WRITE") == 48);
             // Blocks, command by command.
             let trace = folder.join(&format!("trace-{segment}-{}", options.len()));
@@ -239,17 +239,17 @@ fn commands_equal_tsharks() {
     }
 }
 
-/// A command that moved blocks, by what names it: client's tag and where it is.
+/// A command's blocks and bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
-    /// `None` where a command names no blocks.
+    /// `None` if a command names no blocks.
     lba: Option<i64>,
     blocks: i64,
-    /// Of data that was seen, where the command moves blocks.
+    /// Bytes of captured data, if the command moves blocks.
     bytes: i64,
 }
 
-/// The commands of a trace by their CDBs and places among equal ones.
+/// The commands of a trace by CDB and index among equal CDBs.
 fn commands_of(trace: &Path) -> BTreeMap<(String, usize), Row> {
     let mut rows = BTreeMap::new();
     let mut same: BTreeMap<String, usize> = BTreeMap::new();
@@ -272,10 +272,10 @@ fn commands_of(trace: &Path) -> BTreeMap<(String, usize), Row> {
     rows
 }
 
-/// What is tried, which packets are there, and the share of commands that has to be found, in percent.
+/// The name of a case, the packets to keep, and the minimum percentage of commands to find.
 type Case = (&'static str, fn(usize) -> bool, usize);
 
-/// After losses, and in a session that began before the capture, commands are found again, and none is made up.
+/// After losses, and in a session that began before the capture, commands are found again, and none is invented.
 #[test]
 fn losses_and_late_beginnings() {
     let folder = TempDir::new("iscsi-losses");

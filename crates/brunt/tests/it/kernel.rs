@@ -1,12 +1,11 @@
-//! The Linux initiator, unmodified, in a virtual machine: Debian's kernel and open-iscsi, booted by
-//! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and keep a file
-//! system on it.
+//! The unmodified Linux initiator in a virtual machine: Debian's kernel and open-iscsi, booted by
+//! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and keep a file system on it.
 
 use crate::support::guest::{Guest, ready};
 use crate::support::{CHAP, TARGET_NAME, Target, TempDir, alone};
 
-/// Logs in, once for every test: CHAP, digests, and a session that is kept for two minutes while
-/// the target is away, with a ping each second to notice.
+/// Logs in, for every test: CHAP, digests, and a session that survives two minutes without the target, with a ping each
+/// second to notice its absence.
 const LOGIN: &str = r#"
 set -e
 session() { iscsiadm -m node -T "$TARGET" -p "$PORTAL" "$@"; }
@@ -26,7 +25,7 @@ for i in $(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
 iscsiadm -m session -P 2 | grep -E 'Digest|Burst|DataSegment'
 "#;
 
-/// A guest that logs in to the target, and then runs a script.
+/// Boots a guest that logs in to the target and then runs a script.
 fn boot(folder: &TempDir, target: &Target, script: &str) -> Guest {
     let place = format!(
         "TARGET={TARGET_NAME} PORTAL=10.0.2.2:{} USER={} SECRET={}\n",
@@ -41,8 +40,7 @@ fn secret() -> String {
     format!("{}:{}", CHAP.0, CHAP.1)
 }
 
-/// CHAP, digests, a file system made, filled, checked by fsck, and the same checksum
-/// after it was mounted again.
+/// CHAP and digests; a file system is made, filled, and checked by fsck, and has the same checksum after a remount.
 #[test]
 fn a_file_system_on_a_memory_lun() {
     let _alone = alone(); // An emulated guest keeps a core busy.
@@ -76,8 +74,8 @@ session --logout
     );
 }
 
-/// The target is killed with SIGKILL while the guest writes, and started again on the same
-/// port; the session comes back by itself, the writes go on, and the checksum holds.
+/// The target is killed with SIGKILL while the guest writes, and restarted on the same port. The session recovers
+/// without help, the writes continue, and the checksum holds.
 #[test]
 fn the_session_recovers_from_a_kill() {
     let _alone = alone(); // An emulated guest keeps a core busy.

@@ -1,8 +1,7 @@
-//! A lab as `brunt run` makes it: killed at any moment it leaves nothing behind, and the same run goes to
-//! its end when it is not killed.
+//! A lab as `brunt run` creates it: a killed run leaves nothing behind at any moment, and an undisturbed one completes.
 //!
-//! The rule: what belongs to a run is found by a mark in its environment, which all its processes inherit,
-//! so that tests beside this one do not meddle.
+//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that
+//! concurrent tests don't interfere.
 
 use crate::support;
 use std::fs;
@@ -13,13 +12,13 @@ use std::time::{Duration, Instant};
 use brunt_core::random::Random;
 
 const MARK: &str = "BRUNT_LAB_TEST";
-/// How long the kernel gets to take everything away, and a run to have its target; a busy machine needs a while.
+/// How long the kernel may take to remove everything, and a run to have its target; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const KILLS: u64 = 20;
-/// So many at once.
+/// Number of concurrent runs.
 const TOGETHER: u64 = 5;
 const SEED: u64 = 2026;
-/// The outer and the inner process and the target: with fewer there is nothing to leave behind.
+/// The outer process, the inner process and the target: with fewer there is nothing to leave behind.
 const WHOLE: usize = 3;
 /// See [`start`].
 const BY_AGENT: &str = "-by-agent";
@@ -42,8 +41,8 @@ queue_depth = 4
 stop = { time = "TIME" }
 "#;
 
-/// Something of each kind that could be left behind: a hog, locked memory, a target that stands still or was
-/// just started again, with a fault in it that is put in place again then.
+/// One of each kind that could be left behind: a hog, locked memory, a target that is frozen or was just restarted, and
+/// a fault in it that is injected again after the restart.
 const FAULTS: &str = r#"
 [[fault]]
 target = "remote"
@@ -67,7 +66,7 @@ memory = "1MiB"
 at = "100ms"
 "#;
 
-/// With a mark that ends with [`BY_AGENT`], requests are made by an agent on their host.
+/// If the mark ends with [`BY_AGENT`], an agent on the client host makes the requests.
 fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
     let text = EXPERIMENT.replace("TIME", time) + faults;
@@ -87,7 +86,7 @@ fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
         .unwrap()
 }
 
-/// Process ids and network namespaces of all that belongs to a run.
+/// Process ids and network namespaces of everything that belongs to a run.
 fn remains(mark: &str) -> Vec<(u32, String)> {
     let wanted = format!("{MARK}={mark}");
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
@@ -104,7 +103,7 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// How many there are when none has come or gone for a while: what starts a lab ends after it.
+/// The number of processes once it has been stable for a while: the process that starts a lab ends after it.
 fn settled(mark: &str) -> usize {
     let (mut count, mut same) = (remains(mark).len(), 0);
     while same < 20 {
@@ -116,7 +115,7 @@ fn settled(mark: &str) -> usize {
     count
 }
 
-/// Whether a run can be made here at all; says so when not.
+/// Whether a run is possible here; prints why not.
 fn may_run(folder: &Path) -> bool {
     let child = start(
         folder,
@@ -143,8 +142,8 @@ fn may_run(folder: &Path) -> bool {
     false
 }
 
-/// A run in a lab goes to its end, and one that is killed at a random moment, either of its two
-/// processes, leaves no process behind, and so no namespace, link or target.
+/// A run in a lab completes. One whose outer or inner process is killed at a random moment leaves no process behind,
+/// and so no namespace, link or target.
 #[test]
 fn killed_runs_leave_nothing_behind() {
     let scratch = tempfile::tempdir().unwrap();
@@ -162,7 +161,7 @@ fn killed_runs_leave_nothing_behind() {
                     let by = if kill % 4 >= 2 { BY_AGENT } else { "" };
                     let mark = format!("kill-{}-{lane}-{kill}{by}", std::process::id());
                     let moment = Duration::from_micros(random.below(900_000));
-                    // Every second one while all of it stands, however long that takes here.
+                    // Every second run is killed once it is complete, however long that takes here.
                     let whole = kill % 2 == 1;
                     let seen = kill_at(folder, &mark, moment, whole, random.chance(0.3));
                     most.fetch_max(seen, std::sync::atomic::Ordering::Relaxed);
@@ -176,8 +175,8 @@ fn killed_runs_leave_nothing_behind() {
     );
 }
 
-/// A command of anybody's runs on a host of the lab, finds what is served there, is as far from it
-/// as it was told to be, and its exit status is ours.
+/// A foreign command runs on a host of the lab, finds what is served there, sees the configured delay, and its
+/// exit status is passed on.
 #[test]
 fn commands_of_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,8 +213,8 @@ fn commands_of_others() {
     );
 }
 
-/// Starts a run, kills it after `moment`, counted from when all its processes are there if `whole`, and waits
-/// until nothing is left; how many processes it had.
+/// Starts a run, kills it after `moment` (counted from when all its processes exist if `whole`), and waits until
+/// nothing is left; returns the number of its processes.
 fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool) -> usize {
     let mut child = start(folder, mark, "10m", FAULTS);
     let since = Instant::now();
@@ -230,7 +229,7 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let outer = child.id();
     let seen = remains(mark).len();
     let victim = match inner {
-        // Any of the others: the first process of the namespaces, or a target.
+        // Any other process: the first process of the namespaces, or a target.
         true => remains(mark)
             .into_iter()
             .map(|(pid, _)| pid)
@@ -241,7 +240,7 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let pid = rustix::process::Pid::from_raw(victim as i32).unwrap();
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     if victim != outer {
-        // A run whose target died ends by itself, with the reason; one whose first process died, at once.
+        // A run whose target died ends with the reason; a run whose first process died ends at once.
         let since = Instant::now();
         while child.try_wait().unwrap().is_none() {
             if since.elapsed() > PATIENCE {
@@ -265,7 +264,7 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     }
 }
 
-/// `brunt lab …` with a folder of labs of its own.
+/// Builds `brunt lab …` with a separate folder of labs.
 fn lab_command(folder: &Path, mark: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
     command
@@ -277,7 +276,7 @@ fn lab_command(folder: &Path, mark: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Removes what a test that failed left standing.
+/// Removes the labs that a failed test leaves running.
 struct Removed<'a>(&'a Path);
 
 impl Drop for Removed<'_> {
@@ -294,8 +293,8 @@ fn is_gone(mark: &str) {
     }
 }
 
-/// A lab stands until it is removed: commands run on its hosts as often as one likes, with their input and status
-/// passed on, it is found by name, and mistakes name what there is.
+/// A lab exists until it is removed. Any number of commands can run on its hosts, with input and status passed on; it
+/// is found by name, and error messages list what exists.
 #[test]
 fn labs_stand() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,7 +368,7 @@ fn labs_stand() {
         "{named:?}"
     );
 
-    // What is mounted on a host is seen there, by commands that come later as well.
+    // A mount on a host is visible there, also to later commands.
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
@@ -430,8 +429,8 @@ fn labs_stand() {
     );
 }
 
-/// A lab whose process is killed takes everything with it, commands that run in it among them; what it left in the
-/// folder of labs goes with the next look. A command goes with the process that runs it.
+/// A lab whose process is killed takes everything with it, including commands that run in it; its leftovers in the
+/// folder of labs are removed at the next listing. A command ends with the process that runs it.
 #[test]
 fn killed_labs_leave_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -498,7 +497,7 @@ fn killed_labs_leave_nothing_behind() {
         .unwrap()
         .count();
     assert_eq!(left, 3, "a killed lab cannot remove its files");
-    // A process that was killed holds its files until all of its memory and namespaces are taken down.
+    // A killed process keeps its files until all of its memory and namespaces are torn down.
     let since = Instant::now();
     loop {
         let list = lab(&["list"]).output().unwrap();

@@ -1,5 +1,5 @@
-//! `brunt lake`: whatever happens to a compaction, every row of a trace is there once, for whoever looks at whatever time;
-//! and a lake answers what its traces answer.
+//! `brunt lake`: whatever happens to a compaction, a reader finds every row of a trace exactly once at any time; and a
+//! lake gives the same answers as its traces.
 
 use crate::support;
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use brunt_lake::{
 };
 use serde_json::Value;
 
-/// Ids of the second pipeline begin here.
+/// The first id of the second pipeline.
 const SECOND: i64 = 1 << 48;
-/// Of the first request: 2026-11-25 15:59:00.
+/// Time of the first request: 2026-11-25 15:59:00.
 const START_NS: i64 = 1_795_622_340_000_000_000;
 
-/// `brunt --json sql` with DuckDB's module; `None` where it is not prepared.
+/// `brunt --json sql` with DuckDB's module; `None` if it isn't installed.
 struct Duckdb(PathBuf);
 
 impl Duckdb {
@@ -69,7 +69,7 @@ fn compact(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// A row with `id` in the columns of ids and this time, something plausible in all others.
+/// Adds a row with `id` in the id columns, a time that follows from it, and plausible values in all others.
 fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
     let time = START_NS + (id % SECOND) * 700_000_000;
     let mut row = rows.row();
@@ -89,8 +89,8 @@ fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
     row.end();
 }
 
-/// Writes a trace as a capture does: two pipelines, parts that grow and are closed, until it is told to end. `written` is
-/// how many rows of each pipeline are on disk.
+/// Writes a trace like a capture does, with two pipelines whose parts grow and are closed, until `stop`. `written` is
+/// the number of rows of each pipeline on disk.
 fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     let lock = WriterLock::take(folder).expect("nobody else writes");
     let mut notes =
@@ -139,7 +139,7 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     }
 }
 
-/// The ids of each pipeline are those from 0 on, each once; how many.
+/// Asserts that the ids of each pipeline start at 0 and are complete and unique; returns their numbers.
 fn check_ids(mut ids: Vec<i64>, at_least: [i64; 2], what: &str) -> [i64; 2] {
     ids.sort_unstable();
     let first = ids.partition_point(|id| *id < SECOND);
@@ -190,8 +190,8 @@ fn look_by(duckdb: &Duckdb, folder: &Path, written: &[AtomicI64; 2]) {
     }
 }
 
-/// A compaction is killed at any instant, with a capture that writes and readers that count: no row is lost, none is there
-/// twice, at every look. When it comes to its end, a plain look at the files finds each row once, too.
+/// A compaction is killed at any instant while a capture writes and readers count: at every look no row is missing or
+/// duplicated. Once it completes, reading the plain files also finds each row once.
 #[test]
 fn killed_while_a_capture_writes() {
     let (folder, mut random) = (TempDir::new("lake-killed"), Random::new(seed()));
@@ -262,8 +262,8 @@ fn killed_while_a_capture_writes() {
     }
 }
 
-/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had ended well before that. The
-/// longer it has run, the more often it was at its end, so the time is adapted.
+/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had already ended. The time
+/// adapts to the program's duration: it shrinks after an early end, and grows after a kill.
 fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -> bool {
     let mut child = command
         .stdout(Stdio::null())
@@ -286,8 +286,8 @@ fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -
     }
 }
 
-/// A trace is added to a lake again and again while its capture writes, and the program is killed at any instant; now and then
-/// the lake is compacted. At every look each row is there once, without holes, and none that was there is gone; in the end all are.
+/// A trace is added to a lake repeatedly while its capture writes, with kills at any instant and a compaction now and
+/// then. At every look each row is there once, without holes, and no row has disappeared; in the end all are there.
 #[test]
 fn killed_while_a_running_capture_is_added() {
     let (folder, mut random) = (TempDir::new("lake-added"), Random::new(seed()));
@@ -381,7 +381,7 @@ fn analyzed(folder: &Path) -> Value {
     .expect("a report")
 }
 
-/// A compacted trace is analysed like the one it was; added to a lake under two names, there is twice as much.
+/// A compacted trace gives the same analysis as before; added to a lake under two names, everything is there twice.
 #[test]
 fn lakes_answer_as_their_traces() {
     let folder = TempDir::new("lake-answers");
@@ -458,7 +458,7 @@ fn lakes_answer_as_their_traces() {
     }
 }
 
-/// Every Parquet file below a folder, with its bytes.
+/// Every Parquet file below a folder, with its size in bytes.
 fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -472,7 +472,8 @@ fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     files
 }
 
-/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command, and none deletes anything.
+/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command,
+/// and none deletes anything.
 #[test]
 fn a_lake_without_its_catalog_is_left_alone() {
     let folder = TempDir::new("lake-lost");
@@ -534,7 +535,7 @@ fn a_lake_without_its_catalog_is_left_alone() {
     succeed(brunt().args(arguments("compact")), 60);
 }
 
-/// What cannot be gathered is refused by name, and what is damaged is left where it is.
+/// Traces that cannot be added are refused by name, and damaged files are left in place.
 #[test]
 fn refusals_and_damage() {
     let folder = TempDir::new("lake-refusals");
@@ -565,9 +566,9 @@ fn refusals_and_damage() {
         assert_eq!(out.status.code(), Some(2), "{told}");
         assert!(told.contains(expected), "{told}");
     }
-    // Nothing has come since, which is no mistake.
+    // Adding without new data succeeds.
     assert!(add("one", &trace).status.success());
-    // Nothing is captured into a lake, where numbers are given out to taps.
+    // A capture can't write into a lake, where numbers are assigned to taps.
     let mut record = brunt();
     record
         .args(["capture", "-r"])
@@ -578,7 +579,7 @@ fn refusals_and_damage() {
         !out.status.success() && told.contains("already contains a table"),
         "{told}"
     );
-    // A byte in the middle of a part is another one.
+    // Corrupts a byte in the middle of a part.
     let part = trace.join("names/part-000000.parquet");
     let mut bytes = std::fs::read(&part).expect("a part");
     bytes[100] ^= 1;
@@ -596,7 +597,7 @@ fn refusals_and_damage() {
     assert!(part.exists());
     let report = analyzed(&trace).to_string();
     assert!(report.contains("names/part-000000.parquet"), "{report}");
-    // A newer program's catalog.
+    // A catalog written by a newer program.
     let newest = std::fs::read_dir(lake.join("_catalog"))
         .expect("a folder")
         .map(|entry| entry.expect("one").path());
@@ -619,7 +620,8 @@ fn refusals_and_damage() {
     );
 }
 
-/// What a reader holds stays on disk until it is done, however often the trace is compacted; and one compacts at a time.
+/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one
+/// compaction runs at a time.
 #[test]
 fn parts_stay_for_readers() {
     let folder = TempDir::new("lake-readers");

@@ -1,5 +1,5 @@
-//! `brunt lake repeat` and `brunt lake manifest`: a lake of copies of a trace has each row as often as it should, and the
-//! log of each table names what the catalog has.
+//! `brunt lake repeat` and `brunt lake manifest`: a lake of copies of a trace has each row once per copy, and each
+//! table's log lists the files of the catalog.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn lake(what: &str, folder: &Path, more: &[&str]) -> Value {
     serde_json::from_str(&succeed(&mut command, 120)).expect("one object")
 }
 
-/// How often each operation is there, and the ids and times of all.
+/// The number of each operation, and all ids and times.
 fn operations(folder: &Path) -> (BTreeMap<String, u64>, Vec<i64>, Vec<i64>) {
     let (mut counts, mut ids, mut times) = (BTreeMap::new(), Vec::new(), Vec::new());
     let damaged = read_table(folder, &tables::OPERATIONS, |rows| {
@@ -33,7 +33,7 @@ fn operations(folder: &Path) -> (BTreeMap<String, u64>, Vec<i64>, Vec<i64>) {
     (counts, ids, times)
 }
 
-/// Of three copies, each has all operations under other ids; nothing but times and ids differs.
+/// Each of three copies has all operations under different ids; only times and ids differ.
 #[test]
 fn copies_and_their_log() {
     let folder = TempDir::new("lake-copies");

@@ -1,12 +1,13 @@
-//! `brunt lake` on a full disk: it says so, nothing is lost, half-written files go, and it goes on when there is room.
+//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and
+//! continues once there is room.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::{TempDir, brunt, root, run_within, skip, succeed};
 
-/// On a tmpfs of 4 MiB that is filled up to a few KiB, more of them each time; then with room. Each line: how much was free,
-/// the command's status, and how the trace answers after it.
+/// On a tmpfs of 4 MiB that is filled except for a few KiB, more of them each time; then with room. Each line has the
+/// free space, the command's status, and how the trace answers afterwards.
 const SCRIPT: &str = r#"
     disk=$1 brunt=$2 trace=$3 before=$4 makes=$5 said=$6; shift 6
     mount -t tmpfs -o size=4m none "$disk" || exit 77
@@ -27,7 +28,7 @@ const SCRIPT: &str = r#"
     echo "room $? $(answers) $(find . -name '*.open' | wc -l)"
 "#;
 
-/// Runs a command of `brunt lake` on the disk, which makes this folder, if any.
+/// Runs a command of `brunt lake` on the disk; `makes` is the folder that it creates, if any.
 fn check(folder: &TempDir, trace: &Path, name: &str, makes: &str, words: &[&str]) -> bool {
     let (disk, before) = (folder.join("disk"), folder.join("before"));
     std::fs::create_dir_all(&disk).expect("a folder");

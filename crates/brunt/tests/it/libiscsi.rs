@@ -1,9 +1,9 @@
-//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, where it was prepared,
-//! Debian 13's 1.20, over LUNs of every shape the tests want.
+//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, if installed, Debian 13's 1.20, over LUNs of
+//! every shape that the tests need.
 //!
-//! The suite counts a skipped test as passed, and says most of its skips only with `-V`: here each
-//! test is read out of the verbose output and held against [`ALLOWED`], where whatever does not pass
-//! has its reason. A line of that table that is not needed any more fails too.
+//! The suite counts a skipped test as passed, and prints most skips only with `-V`. These tests read each result from
+//! the verbose output and compare it with [`ALLOWED`], which gives the reason for each test that doesn't pass. A line
+//! of that table that is no longer needed also fails.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use std::process::Command;
 
 use crate::support::{CHAP, Target, need, root, run_within, skip};
 
-/// How one test went.
+/// The result of one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
-    /// It ran to its end, but left something out.
+    /// The test ended, but skipped something.
     Skipped,
     Failed,
 }
 
-/// What does not pass, and why: shape of the run, test or whole suite, reason.
+/// Tests that don't pass, and why: shape of the run, test or whole suite, reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
-    // A removable, thin, writable LUN without CHAP: everything runs but what wants the opposite.
+    // A removable, thin, writable LUN without CHAP: everything runs except tests that need the opposite.
     (
         "thin",
         "ReadOnly.ReadOnlySBC",
@@ -146,7 +146,7 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Where the suite itself is wrong: shape (`*`: every one that has the LUN for it), test, and why.
+/// Tests where the suite itself is wrong: shape (`*`: every one with a suitable LUN), test, and reason.
 /// `docs/conformance.md` shows each on the wire.
 const FAULTY: &[(&str, &str, &str)] = &[
     (
@@ -175,8 +175,8 @@ const FAULTY: &[(&str, &str, &str)] = &[
 /// Results by `Suite.Test`.
 type Results = BTreeMap<String, Verdict>;
 
-/// Reads CUnit's verbose output. The suite's own lines are indented; CUnit's verdict is the first
-/// text that is not, or follows the test's name.
+/// Parses CUnit's verbose output. The suite's own lines are indented; CUnit's verdict is the first unindented text, or
+/// follows the test's name.
 fn parse(output: &str) -> Results {
     let mut results = Results::new();
     let mut suite = "";
@@ -215,7 +215,7 @@ fn parse(output: &str) -> Results {
     results
 }
 
-/// Whether `pattern` (with `*` at its end, perhaps) names `test`.
+/// Whether `pattern`, which may end with `*`, matches `test`.
 fn covers(pattern: &str, test: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => test.starts_with(start),
@@ -223,8 +223,8 @@ fn covers(pattern: &str, test: &str) -> bool {
     }
 }
 
-/// What is wrong with `results`: tests that did not pass without a reason, and reasons that no test
-/// of this run needed. `all` says that the run had every test.
+/// Lists what is wrong with `results`: tests that did not pass without a reason, and reasons that no test of this run
+/// needed. `all` means that the run had every test.
 fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
     let lines = || ALLOWED.iter().filter(|(of, _, _)| *of == shape);
     let mut complaints = Vec::new();
@@ -261,7 +261,7 @@ enum Release {
 }
 
 impl Release {
-    /// The program and how many tests it has; `None` when it is not there.
+    /// The program and its number of tests; `None` if it isn't installed.
     fn find(self) -> Option<(PathBuf, usize)> {
         match self {
             Release::Debian12 => Some((need("iscsi-test-cu", "libiscsi-bin")?, 230)),
@@ -282,8 +282,8 @@ impl Release {
     }
 }
 
-/// Runs `tests` of the suite against a target with one LUN of `shape`: over two portals, but in the shape
-/// 'alone' over one.
+/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over
+/// one for the shape 'alone'.
 fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
     let Some((program, count)) = release.find() else {
         return;
@@ -345,23 +345,23 @@ fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&st
     );
 }
 
-/// Large enough for the largest copy, erased slowly enough that resets can come in between.
+/// Large enough for the largest copy, and erased slowly enough for resets to interrupt it.
 const THIN: &str = "memory:512MiB,thin,removable,sanitize=80MiB";
 const EVERYTHING: &[&str] = &["--allow-sanitize", "--test=ALL"];
 
-/// Every test of the suite that Debian 12 has.
+/// Every test of Debian 12's suite.
 #[test]
 fn thin_removable_with_debian_12() {
     conform(Release::Debian12, "thin", THIN, &[], EVERYTHING);
 }
 
-/// Every test of the newer one.
+/// Every test of the newer suite.
 #[test]
 fn thin_removable_with_debian_13() {
     conform(Release::Debian13, "thin-1.20", THIN, &[], EVERYTHING);
 }
 
-/// A thick LUN on a fixed medium says so, and does everything else.
+/// A thick LUN on a fixed medium reports that, and passes everything else.
 #[test]
 fn thick() {
     conform(
@@ -386,8 +386,8 @@ fn read_only() {
     );
 }
 
-/// The tests that 1.20 skips after one that ends the session they share, the one that
-/// a reservation left behind disturbs, and the one that ALL leaves out.
+/// The tests that 1.20 skips after one that ends their shared session, the one that a leftover reservation disturbs,
+/// and the one that ALL omits.
 #[test]
 fn alone() {
     for test in ["LUNResetSimpleAsync", "LogoutDuringIOAsync"] {
@@ -400,7 +400,7 @@ fn alone() {
             &[&test],
         );
     }
-    // In 1.20, but not among ALL.
+    // Part of 1.20, but not of ALL.
     conform(
         Release::Debian13,
         "alone",
@@ -408,7 +408,7 @@ fn alone() {
         &[],
         &["--test=SCSI.ReportLUNs"],
     );
-    // Eight seconds of erasing, for the resets to come in between; then the suite sleeps for 60.
+    // Eight seconds of erasing, for the resets to interrupt; then the suite sleeps for 60.
     let lun = "memory:64MiB,thin,removable,sanitize=8MiB";
     conform(
         Release::Debian12,
@@ -419,8 +419,7 @@ fn alone() {
     );
 }
 
-/// The map of what is allocated, where a physical block is a logical one (see
-/// `docs/conformance.md` for why).
+/// The allocation map with physical blocks equal to logical ones (`docs/conformance.md` says why).
 #[test]
 fn flat() {
     let lun = "memory:512MiB,thin,block=4096";
@@ -447,7 +446,7 @@ fn behind_chap() {
     );
 }
 
-/// Verdicts are read out of real output, wherever CUnit puts them.
+/// Verdicts are parsed from real output, wherever CUnit puts them.
 #[test]
 fn verdicts() {
     let output = "\
@@ -478,8 +477,8 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
     assert_eq!(parse(output), expected);
 }
 
-/// A failure is allowed only where the suite is wrong and still is, a skip only with a reason, and a reason only
-/// while a test needs it.
+/// A failure is allowed only while the suite is wrong about it, a skip only with a reason, and a reason
+/// only while a test needs it.
 #[test]
 fn what_is_complained_about() {
     let check = |test: &str, verdict, count| {

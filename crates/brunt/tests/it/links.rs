@@ -1,5 +1,5 @@
-//! Links of a lab as an experiment sees them: a link's fault in its time, shown, felt and gone; one that
-//! does not happen; and storage behind several links.
+//! Links of a lab as an experiment sees them: a link's fault that happens on time, is proven, takes effect and ends;
+//! one that doesn't happen; and storage behind several links.
 
 use crate::support;
 use std::process::Command;
@@ -7,11 +7,11 @@ use std::process::Command;
 use crate::support::{TempDir, alone, run_within};
 use serde_json::Value;
 
-/// The summary of an experiment; `None`, said aloud, where no lab can be made; else what it complained of.
+/// The summary of an experiment, or its error output; `None`, with a message, if no lab can be created.
 fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
     let folder = TempDir::new(name);
-    // Either as early or as late as the jitter says; mostly late, because a delay is judged by the median, which of two
-    // equal halves is either's.
+    // Each packet is early or late by the jitter, and late twice as often: a delay is judged by the median, which would
+    // be arbitrary with two equal halves.
     std::fs::write(folder.join("two.dist"), "-8192 8192 8192\n").expect("a file");
     let mut command: Command = support::experiment(&folder, text);
     let output = run_within(&mut command, 120);
@@ -27,7 +27,7 @@ fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
     Some(Ok(serde_json::from_slice(&output.stdout).expect("JSON")))
 }
 
-/// One fault of a link from 1 s to 1.8 s of 4 s, with all times multiplied by `slower`.
+/// An experiment with a fault of a link from 1 s to 1.8 s of 4 s, with all times multiplied by `slower`.
 fn experiment(link: &str, set: &str, slower: u32) -> String {
     with_fault(link, &format!("link = \"wan\"\nset = {{ {set} }}"), slower)
 }
@@ -53,8 +53,8 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// An experiment's congestion control is that of its connections, and recorded; without one the kernel's is recorded. One
-/// that the kernel does not have is refused at its key.
+/// Connections use the experiment's congestion control, and it is recorded; without one the kernel's is recorded. One
+/// that the kernel lacks is refused at its key.
 #[test]
 fn congestion_control_is_recorded() {
     let text = |congestion: &str| {
@@ -103,21 +103,21 @@ fn congestion_control_is_recorded() {
     );
 }
 
-/// A link that changes for a while is proven to and to be gone, with its real times; the rate falls
-/// in its band and comes back.
+/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls
+/// within its band and recovers.
 #[test]
 fn a_fault_of_a_link_is_felt() {
     let _alone = alone(); // Compares rates.
-    // What is set, what a probe says of it, and how deep the rate falls at the least: eight outstanding with
-    // 10 ms each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
+    // The setting, the probe's words for it, and how far the rate falls at least: eight outstanding requests with 10 ms
+    // each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
     'cases: for (set, shown, depth) in [
         ("delay = \"40ms\"", "ms on the way", 0.4),
         ("rate = \"4Mb/s\"", "trains of packets at", 0.4),
         ("loss = 0.1", "missing", 0.3),
     ] {
         let mut instead = String::new();
-        // On a busy machine a fault may come too late, or the rate be low before or not come back to what it was,
-        // whatever the link does: then with more time for all of it.
+        // On a busy machine a fault may come too late, or the rate may be low before it or not recover, whatever the
+        // link does: then repeat with more time for everything.
         for slower in [1, 1, 2, 4, 8] {
             let Some(result) = run("felt", &experiment("delay = \"10ms\"", set, slower)) else {
                 return;
@@ -176,7 +176,7 @@ fn a_fault_of_a_link_is_felt() {
     }
 }
 
-/// A fault of one direction meets what one host sends, and nothing that comes back.
+/// A fault of one direction affects what one host sends, and nothing in the other direction.
 #[test]
 fn a_fault_of_one_direction() {
     let _alone = alone(); // Compares rates.
@@ -220,8 +220,8 @@ fn a_fault_of_one_direction() {
     panic!("{instead}");
 }
 
-/// The only fault and the only link of a run with this fault, if it was there in its time; what was said else. With
-/// more time, up to eight times as much, where the machine was too busy.
+/// The only fault and the only link of a run with this fault, if it happened on time. On a busy machine the run is
+/// repeated with up to eight times the time; other results are printed.
 fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8] {
@@ -253,8 +253,8 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// Every further key of a link works in a fault, one way and both, a table of delays from a file beside the
-/// experiment's among them.
+/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in
+/// the experiment's folder.
 #[test]
 fn further_keys_of_a_link() {
     for (set, from, shown) in [
@@ -286,8 +286,8 @@ fn further_keys_of_a_link() {
     }
 }
 
-/// Hosts that are kept apart for a while are seen to be by both, over the link's own way and back, and the load finds
-/// its target again afterwards.
+/// Both hosts notice that they are partitioned for a while, over the link in both directions, and the load reaches its
+/// target again afterwards.
 #[test]
 fn a_partition() {
     let Some((seen, link)) = of_fault(
@@ -322,7 +322,7 @@ fn a_partition() {
     assert!(seen["cost"]["drop"].as_f64() > Some(0.2), "{seen}");
 }
 
-/// Connections that are reset in the name of either host are counted by the other one, and made again.
+/// Connections that are reset in one host's name are counted by the other host, and made again.
 #[test]
 fn a_reset() {
     for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
@@ -357,8 +357,8 @@ fn port(seen: &Value) -> u16 {
         .unwrap_or_else(|| panic!("no port in {words}"))
 }
 
-/// The canary: hosts that cannot reach each other anyway are not seen to be kept apart, and where no connection that
-/// is meant sends anything none is reset; the run is invalid.
+/// The canary: a partition of hosts that can't reach each other anyway is not proven, nor is a reset if no matching
+/// connection sends anything; the run is invalid.
 #[test]
 fn partitions_and_resets_that_do_not_happen() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
@@ -387,7 +387,7 @@ fn partitions_and_resets_that_do_not_happen() {
     }
 }
 
-/// The canary: a change of a link that cannot be seen makes the experiment fail.
+/// The canary: an invisible change of a link makes the experiment fail.
 #[test]
 fn a_fault_of_a_link_that_does_not_happen() {
     for (set, said) in [
@@ -419,7 +419,7 @@ fn a_fault_of_a_link_that_does_not_happen() {
     }
 }
 
-/// The example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
+/// A shortened version of the four-sites example measures storage next door and behind a gateway 10 ms away.
 #[test]
 fn four_sites() {
     let _alone = alone(); // Compares latencies.

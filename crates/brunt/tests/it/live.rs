@@ -1,5 +1,5 @@
-//! Live capture over a pair of virtual interfaces in a network namespace of the test's own: what a
-//! file says, the wire says too, and what the ring had no room for is counted.
+//! Live capture over a pair of virtual interfaces in the test's own network namespace: traffic replayed from a file
+//! gives the file's results, and packets that don't fit into the ring are counted.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use crate::support::{alone, need, root, skip};
 use serde_json::Value;
 
-/// Runs a script in a new user and network namespace, where `BRUNT` is the program and `v0`, `v1` are
-/// the ends of a wire. `None` when this machine cannot make one.
+/// Runs a script in a new user and network namespace, where `BRUNT` is the program and `v0`, `v1` are the ends of a
+/// wire. `None` if this machine can't create one.
 fn namespace(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -58,7 +58,7 @@ fn count(report: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
-/// Starts a capture, waits until it captures, replays a file, stops it by Ctrl-C, prints its report.
+/// Starts a capture, waits until it captures, replays a file, stops it with Ctrl-C, and prints its report.
 const CAPTURE: &str = r#"
     live() { # interface, file, options...
         local interface=$1 file=$2; shift 2
@@ -72,8 +72,8 @@ const CAPTURE: &str = r#"
     }
 "#;
 
-/// A capture replayed over a wire gives the file's operations, by one parser and by three,
-/// with one ring and with two that share the interface; nothing is dropped, all is accounted for.
+/// A capture replayed over a wire gives the file's operations, with one parser and with three, with one ring and with
+/// two on the same interface; nothing is dropped, and everything is accounted for.
 #[test]
 fn the_wire_says_what_the_file_says() {
     for (file, options) in [
@@ -119,8 +119,8 @@ fn the_wire_says_what_the_file_says() {
     }
 }
 
-/// Packets of one ring wait until those of the others are known to be younger, and no ring is too small for that: neither
-/// if a connection leaves one of two rings empty, nor if one of two interfaces is silent.
+/// Packets of one ring wait until those of the others are known to be younger. No ring is too small for that, even if a
+/// connection leaves one of two rings empty, or one of two interfaces is silent.
 #[test]
 fn small_rings_have_room_for_packets_that_wait() {
     if need("python3", "python3").is_none() {
@@ -154,7 +154,7 @@ END
     let Some(text) = namespace(&script) else {
         return;
     };
-    // A busy machine drops some; rings that are too small drop half in every round.
+    // A busy machine drops some packets; rings that are too small drop half of them in every round.
     for which in 0..3 {
         let dropped = text
             .lines()
@@ -163,8 +163,8 @@ END
     }
 }
 
-/// What several parsers keep of live traffic, tables and packets, says what the wire said; a snap
-/// length cuts the packets in the file, and their lengths on the wire are known all the same.
+/// Tables and packets that several parsers keep of live traffic match the wire. A snap length truncates the packets in
+/// the file, but keeps their lengths on the wire.
 #[test]
 fn kept_by_several_parsers() {
     let script = format!(
@@ -215,7 +215,7 @@ fn kept_by_several_parsers() {
     assert!(bytes <= count(cut, "packets") * 216 + 24, "{bytes}");
 }
 
-/// Two interfaces with traffic at the same time are one capture.
+/// Two interfaces with simultaneous traffic make one capture.
 #[test]
 fn two_interfaces() {
     let script = format!(
@@ -246,7 +246,7 @@ fn two_interfaces() {
     }
 }
 
-/// On the loopback, where each packet goes out and comes in, it is seen once.
+/// On the loopback interface, where each packet leaves and arrives, it is captured once.
 #[test]
 fn the_loopback_is_seen_once() {
     let script = format!("{CAPTURE} PEER=lo live lo $DATA/nfs3-small.pcap.zst; cat /tmp/sent.$$");
@@ -264,8 +264,8 @@ fn the_loopback_is_seen_once() {
     assert_eq!(count(&report, "packets"), sent);
 }
 
-/// With a ring of two blocks and a parser that is stopped, packets are lost, and those seen
-/// and those dropped are all that were sent.
+/// With a ring of two blocks and a stopped parser, packets are lost, and captured plus dropped packets add
+/// up to all that were sent.
 #[test]
 fn what_has_no_room_is_counted() {
     let script = r#"
@@ -298,8 +298,8 @@ fn what_has_no_room_is_counted() {
     assert!(finding, "losses are told: {}", report["findings"]);
 }
 
-/// The same as [`namespace`] with the rights of the machine's root, which a user namespace does not give: what
-/// programs in the kernel take. `None`, said aloud, where this is not to be had.
+/// Like [`namespace`], but with the privileges of the machine's root, which programs in the kernel need and a user
+/// namespace doesn't grant. `None`, with a message, if they aren't available.
 fn namespace_of_root(script: &str) -> Option<String> {
     let probe = "ip link set lo up; timeout -s KILL 1 \"$BRUNT\" capture -i lo --plain --source xdp 2>&1 || :";
     let run = |script: &str| {
@@ -317,7 +317,7 @@ fn namespace_of_root(script: &str) -> Option<String> {
     let output = run(probe);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || !said.contains("capturing on") {
-        // Not a package that could be installed: also where nothing else may be skipped.
+        // No package provides this, so it is skipped even where skips are forbidden.
         println!(
             "skipped: needs AF_XDP, and root: {said}{}",
             String::from_utf8_lossy(&output.stderr)
@@ -339,8 +339,8 @@ fn namespace_of_root(script: &str) -> Option<String> {
     Some(text)
 }
 
-/// By AF_XDP comes what the file has, packets of several frames too, by one parser and by two; the
-/// program is there while it captures and gone afterwards, also when the capture was killed.
+/// Over AF_XDP the capture yields the file's contents, including packets of several frames, with one parser and with
+/// two. The XDP program is attached during the capture and gone afterwards, even if the capture was killed.
 #[test]
 fn diverted_packets_are_the_file_s() {
     let file = root().join("testdata/nfs4-small.pcap.zst");
@@ -404,7 +404,7 @@ fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
     packets
 }
 
-/// A packet that takes several frames is put together again, to the last byte.
+/// A packet that spans several frames is reassembled to the last byte.
 #[test]
 fn diverted_packets_of_several_frames() {
     let folder = support::TempDir::new("jumbo");
@@ -413,12 +413,12 @@ fn diverted_packets_of_several_frames() {
         file.extend_from_slice(&word.to_ne_bytes());
     }
     for index in 0..500usize {
-        // Around a frame, two frames, and the longest that this wire carries.
+        // Lengths around one frame, two frames, and the longest that this wire carries.
         let len = [60, 3800, 4000, 4096, 4097, 7600, 8192, 8193, 9014][index % 9];
         for word in [index as u32, 0, len as u32, len as u32] {
             file.extend_from_slice(&word.to_ne_bytes());
         }
-        // To everybody, of a type for experiments.
+        // Broadcast, with an experimental EtherType.
         let mut frame = vec![0xff; 6];
         frame.extend([2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
         frame.extend((frame.len()..len).map(|at| (at / 251 + at + index) as u8));
@@ -444,12 +444,12 @@ fn diverted_packets_of_several_frames() {
     );
 }
 
-/// What found no frame is counted by AF_XDP, too; frames come back when the parsers are done, so
-/// that a capture goes on for longer than they last.
+/// AF_XDP also counts packets that found no frame. Frames are returned when the parsers are done, so that a
+/// capture can outlast them.
 #[test]
 fn diverted_packets_without_room_are_counted() {
-    // 256 frames; each round of the file has eight times as many packets. A busy machine may not get through with
-    // them, so there are more rounds until it has got through with twice as many as there are frames.
+    // 256 frames; each round of the file has eight times as many packets. A busy machine may not keep up, so rounds
+    // continue until it has processed twice as many packets as there are frames.
     let script = r#"
         ip link set lo up
         "$BRUNT" --json capture -i v1 --plain --source xdp --ring 1MiB --metrics 127.0.0.1:0 \
@@ -486,9 +486,9 @@ fn diverted_packets_without_room_are_counted() {
     assert_eq!(seen + dropped, rounds * 2115);
 }
 
-/// What a live capture shows on its own terminal while a capture is replayed, until `keys` are
-/// pressed so many seconds after the first traffic was shown: the bytes that the terminal got, as they are and as
-/// text. Its settings are the same afterwards. `None` where there is no such terminal.
+/// Runs a live capture on a terminal while a capture is replayed, until `keys` are pressed `seconds` after the first
+/// traffic was shown. Returns the terminal's output, as bytes and as text. The terminal's settings are the same
+/// afterwards. `None` if no such terminal is available.
 fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     need("script", "bsdutils")?;
     let script = format!(
@@ -524,8 +524,8 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     Some((bytes, all))
 }
 
-/// The live view shows rates, the hottest files and clients and the ledger of what goes by; `q` or
-/// Ctrl-C ends the capture in order, its report follows, and the terminal is as it was before.
+/// The live view shows rates, the hottest files and clients and the ledger of the traffic. `q` or Ctrl-C ends the
+/// capture in order, its report follows, and the terminal is restored.
 #[test]
 fn the_live_view() {
     let packets = {
@@ -542,7 +542,7 @@ fn the_live_view() {
     for keys in ["q", "\\003"] {
         let (mut all, mut last, mut rate) = Default::default();
         let mut terminal = vt100::Parser::new(60, 120, 0);
-        // A busy machine shows fewer pictures; the last one has to be of all that was sent.
+        // A busy machine draws fewer screens; the last one must show everything that was sent.
         for seconds in ["2.5", "10", "40"] {
             let Some((bytes, text)) = on_a_terminal(keys, seconds) else {
                 return;
@@ -593,7 +593,7 @@ fn the_live_view() {
             .nth(1)
             .and_then(|rest| rest.split("hottest clients").next());
         assert!(files.expect("a table").contains('/'), "a path in\n{last}");
-        // The ordinary screen again, with a cursor, the report and an orderly end.
+        // The normal screen again, with a cursor, the report and an orderly end.
         let screen = terminal.screen();
         assert!(
             !screen.alternate_screen() && !screen.hide_cursor(),
@@ -609,7 +609,7 @@ fn the_live_view() {
     }
 }
 
-/// Metrics are in Prometheus's format, as its own tool sees it, and count what went by.
+/// Metrics are in Prometheus's format, checked with its own tool, and count the traffic.
 #[test]
 fn metrics_are_prometheus() {
     if need("promtool", "prometheus").is_none() {
@@ -654,10 +654,10 @@ fn metrics_are_prometheus() {
     assert!(value("brunt_capture_packets_total") > 2000.0);
 }
 
-/// Who may not capture is told how to.
+/// Without the privilege to capture, the error says how to get it.
 #[test]
 fn without_the_right_the_error_says_how() {
-    // No user namespace maps root here, so capabilities are those of whoever runs the tests.
+    // No user namespace maps root here, so the capabilities are those of the user who runs the tests.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let capabilities = status
         .lines()

@@ -1,5 +1,5 @@
-//! The page of `brunt serve` in Chromium, against the program itself: an experiment is composed, started, watched through a
-//! fault, and its result compared with another one; with a mouse, and with the keyboard alone.
+//! The page of `brunt serve` in Chromium, against the program itself: an experiment is composed, started, watched
+//! through a fault, and its result compared with another; with a mouse, and with the keyboard alone.
 
 #[allow(dead_code)]
 #[path = "../../../brunt-report/tests/it/support/browser.rs"]
@@ -13,17 +13,17 @@ use crate::support::TempDir;
 use browser::{Browser, axe_script};
 use serde_json::{Value, json};
 
-/// Four runs of two seconds each on memory, slower for one of them.
+/// Four runs of two seconds each on memory, slower during a fault.
 const TEXT: &str = "# why it is made\nname = \"composed\"\nrepetitions = 4\n\n[targets.disk]\nurl = \"memory:8MiB\"\n\n\
     [workloads.mixed]\nread = 0.5\nqueue_depth = 4 # as many as the array takes\ninterval = \"100ms\"\n\
     stop = { time = \"2s\" }\n\n[[fault]]\nname = \"slow disk\"\ntarget = \"disk\"\nstorage = \"slow:5ms\"\nat = \"500ms\"\nfor = \"1s\"\n";
 
-/// A server that goes on; killed at the end.
+/// A running server; killed on drop.
 struct Server {
     child: Child,
     /// `http://127.0.0.1:PORT`
     origin: String,
-    /// What stands behind the address: `/#token=…`
+    /// The part after the address: `/#token=…`
     token: String,
     results: PathBuf,
     _folder: TempDir,
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Summaries of its results, the oldest first.
+    /// Summaries of its results, oldest first.
     fn summaries(&self) -> Vec<Value> {
         let found = std::fs::read_dir(&self.results).expect("a folder");
         let mut files: Vec<PathBuf> = found
@@ -85,7 +85,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let pid =
             rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process's number");
-        // As Ctrl-C, so that a run under way ends, too.
+        // SIGINT, so that a run in progress ends, too.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         let _ = self.child.wait();
     }
@@ -96,7 +96,7 @@ fn browser() -> Option<(tempfile::TempDir, Browser)> {
     Browser::start(folder.path()).map(|browser| (folder, browser))
 }
 
-/// The link, button or field that says this.
+/// The link, button or field with this name.
 fn named(name: &str) -> String {
     format!(
         "[...document.querySelectorAll('a, button, label, input, select')].find((one) => \
@@ -105,7 +105,7 @@ fn named(name: &str) -> String {
     )
 }
 
-/// The control of the form with this label.
+/// The form control with this label.
 fn labelled(label: &str) -> String {
     let of = json!(label);
     format!(
@@ -113,7 +113,7 @@ fn labelled(label: &str) -> String {
     )
 }
 
-/// Types a text in place of what a control of the form has.
+/// Replaces the text of a form control.
 fn fill(browser: &mut Browser, label: &str, text: &str) {
     let control = labelled(label);
     browser.click(&control);
@@ -122,7 +122,7 @@ fn fill(browser: &mut Browser, label: &str, text: &str) {
     browser.key("Tab", false);
 }
 
-/// The text that is being composed.
+/// The experiment text in the editor.
 const COMPOSED: &str = "[...document.querySelector('.editor').shadowRoot.querySelectorAll('.cm-line')]\
     .map((one) => one.textContent).join('\\n')";
 
@@ -148,7 +148,7 @@ fn until(browser: &mut Browser, what: &str) {
     );
 }
 
-/// Chooses from a list what it shows as this.
+/// Selects the entry with this text from a list.
 fn choose(browser: &mut Browser, list: &str, what: &str) {
     let found = browser.evaluate(&format!(
         "((list) => {{ const found = [...list.options].find((one) => one.textContent === {what}); \
@@ -159,7 +159,7 @@ fn choose(browser: &mut Browser, list: &str, what: &str) {
     assert_eq!(found, true, "{what} in {list}");
 }
 
-/// Begins with an example.
+/// Starts from an example.
 fn take_example(browser: &mut Browser, title: &str) {
     let list = "document.querySelector('main .row select')";
     until(browser, &format!("{list}?.options.length > 5"));
@@ -167,13 +167,13 @@ fn take_example(browser: &mut Browser, title: &str) {
     browser.click(&named("Start from it"));
 }
 
-/// Watches the experiment under way through its fault to its end.
+/// Watches the running experiment through its fault to its end.
 fn watch(browser: &mut Browser) {
     until(browser, "location.hash === '#/watch'");
     browser.text_with(" of 4: disk mixed");
     browser.text_with("slow disk at");
     browser.text_with("in effect");
-    // A whole run's figures, its fault over, and the end.
+    // A whole run's figures, the end of its fault, and the end of the experiment.
     browser.text_with("The figures of the whole run, as in its report");
     browser.text_with("The experiment is over.");
     browser.text_with("Run 4 of 4");
@@ -215,7 +215,7 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
     assert_eq!(large["measured_s"].as_f64(), last["measured_s"].as_f64());
 }
 
-/// The page in the frame, as it was sent.
+/// The page in the frame, as it was served.
 fn framed(browser: &mut Browser) -> String {
     until(browser, "document.querySelector('iframe') !== null");
     let page = browser
@@ -236,7 +236,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.text_with("4 runs of 1 point");
     browser.text_with("It writes to memory:8MiB.");
     browser.text_with("fault 1");
-    // A mistake is marked in the form and in the text; the form mends it, and the comments stay.
+    // A mistake is marked in the form and in the text; correcting it in the form keeps the comments.
     fill(&mut browser, "interval", "5 parsecs");
     browser.text_with("1 problem");
     until(
@@ -268,7 +268,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Start"));
     watch(&mut browser);
     figures_agree(&mut browser, &server.summaries()[0]);
-    // Back to what was composed, and once more.
+    // Back to the composed text, and start it again.
     browser.evaluate("history.back()");
     browser.text_with("4 runs of 1 point");
     assert!(composed(&mut browser).contains("queue_depth = 8 # as many as the array takes"));
@@ -294,7 +294,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
         &page[..page.len().min(400)]
     );
     browser.picture("compare", 3000);
-    // A search that finds nothing, and one that does; its address names it.
+    // A search without results, and one with results, whose address contains the search.
     browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
     browser.text_with("No result has these words.");
     browser.evaluate("location.hash = '#/results?search=composed'");
@@ -305,7 +305,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Presses Tab, or Shift and Tab, until an expression is true of the element that has the focus.
+/// Presses Tab or Shift-Tab until an expression is true for the focused element.
 fn tab_to(browser: &mut Browser, shift: bool, wanted: &str) {
     let mut seen = Vec::new();
     for _ in 0..200 {
@@ -391,7 +391,7 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// What the form adds is in the text at once; what it takes away leaves the text as it was.
+/// The form's additions appear in the text at once; removing them restores the text.
 #[test]
 fn the_form_adds_renames_and_removes() {
     let Some((_folder, mut browser)) = browser() else {
@@ -428,7 +428,8 @@ fn the_form_adds_renames_and_removes() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Without its token the page asks for it; with it, a run is started, and stopped before its time with what it has.
+/// Without its token the page asks for it. With the token, a run is started, and stopped early
+/// with its partial results.
 #[test]
 fn the_token_is_asked_for_and_a_run_is_stopped() {
     let Some((_folder, mut browser)) = browser() else {
@@ -459,7 +460,7 @@ fn the_token_is_asked_for_and_a_run_is_stopped() {
     assert_eq!(server.summaries()[0]["complete"], false);
 }
 
-/// axe-core finds nothing in any view, and nothing stands beyond a phone's edge, in light and dark.
+/// axe-core finds nothing in any view, and nothing extends beyond a phone's edge, in light and dark mode.
 #[test]
 fn every_view_is_accessible_and_fits_a_phone() {
     let Some(script) = axe_script() else { return };
@@ -484,7 +485,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
                     take_example(&mut browser, "two seconds far away");
                     browser.text_with("In words");
                 }
-                // There is no such result, which is said.
+                // This result doesn't exist, which the page reports.
                 "#/compare/a/b" => until(
                     &mut browser,
                     "document.querySelector('[role=alert]') !== null",

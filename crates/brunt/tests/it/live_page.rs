@@ -1,5 +1,5 @@
-//! The live page of `brunt run --serve`, as a browser asks for it: while a run with a fault goes on, also out of a lab, and
-//! at its end. Who is answered at all is tested in `brunt-web`.
+//! The live page of `brunt run --serve`, as a browser requests it: during a run with a fault, including one in a lab,
+//! and at its end. `brunt-web` tests which requests are answered at all.
 
 use crate::support;
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use crate::support::live_events::LiveEvents;
 use crate::support::{TempDir, alone, experiment, skip};
 use serde_json::Value;
 
-/// A run that serves its page; killed at the end.
+/// A run that serves its page; killed on drop.
 struct Served {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -17,7 +17,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts it, and takes the address from the first line; what it said where that is another one.
+    /// Starts it and reads the address from its first line; returns its output if that line is different.
     fn start(command: &mut Command) -> Result<Served, String> {
         command
             .args(["--serve", "127.0.0.1:0"])
@@ -67,8 +67,8 @@ fn kind(frame: &Value) -> &str {
     frame["frame"].as_str().expect("its kind")
 }
 
-/// Two runs in a lab with a fault: the page is served outside, shows the fault as it comes and goes, and its figures of a
-/// run are those of `summary.json`. The run ends though the viewer is still there.
+/// Two runs in a lab with a fault: the page is served outside the lab, shows the fault's beginning and end, and its
+/// figures of a run equal those of `summary.json`. The run ends although a viewer is connected.
 #[test]
 fn a_run_in_a_lab_is_watched_to_its_end() {
     let folder = TempDir::new("live-page");
@@ -109,14 +109,14 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
         ),
         (2, 2, 2)
     );
-    // Injected and taken away, in each run.
+    // Injected and removed in each run.
     let ends: Vec<bool> = of("fault")
         .iter()
         .map(|fault| fault["end_s"].is_number())
         .collect();
     assert_eq!(ends.iter().filter(|end| **end).count(), 2, "{ends:?}");
     assert!(ends.contains(&false), "{ends:?}");
-    // Intervals of 50 ms are shown five together; samples of both hosts and of this machine.
+    // Five intervals of 50 ms are shown as one; there are samples of both hosts and of this machine.
     let stretches = of("stretch");
     assert!((10..=26).contains(&stretches.len()), "{}", stretches.len());
     assert!(stretches.iter().all(|one| {
@@ -137,7 +137,7 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
     let mut said = String::new();
     served.said.read_to_string(&mut said).expect("text");
     assert!(served.child.wait().expect("it ends").success(), "{said}");
-    // Each line of the terminal is in the log, too.
+    // Each line of the terminal is also in the log.
     let notes: Vec<&str> = of("note")
         .iter()
         .filter_map(|note| note["text"].as_str())
@@ -174,7 +174,7 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
     );
 }
 
-/// Whoever comes late gets the past, and Ctrl-C ends the run, with the reason for those who look.
+/// A late viewer gets the history, and Ctrl-C ends the run and tells viewers the reason.
 #[test]
 fn an_interrupted_run_says_so() {
     let folder = TempDir::new("live-page");
@@ -206,7 +206,7 @@ fn an_interrupted_run_says_so() {
     assert_eq!(served.child.wait().expect("it ends").code(), Some(1));
 }
 
-/// A replay has its page as an experiment has.
+/// A replay has a page like an experiment.
 #[test]
 fn a_replay_is_watched() {
     let mut command = support::brunt();
@@ -251,7 +251,7 @@ fn a_replay_is_watched() {
     served.child.wait().expect("it ends");
 }
 
-/// What viewers cost is measured: each side has its runs, and each viewer saw its run to the end.
+/// The cost of viewers is measured: each side has its runs, and each viewer saw its run to the end.
 #[test]
 fn the_cost_of_viewers_is_measured() {
     let _alone = alone(); // Compares rates.
@@ -287,7 +287,7 @@ fn the_cost_of_viewers_is_measured() {
     );
 }
 
-/// An address that is taken, and one that is none, are plain errors before anything is opened.
+/// An address in use and an invalid address are plain errors before anything is opened.
 #[test]
 fn bad_addresses_are_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

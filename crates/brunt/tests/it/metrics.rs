@@ -1,5 +1,5 @@
-//! Metrics of runs as Prometheus has them: scraped while a run goes on, also out of a lab, judged by Prometheus's own tool.
-//! Those of a target too; those of a capture are in `live.rs`.
+//! Prometheus metrics of runs: scraped during a run, including one in a lab, and checked with Prometheus's own tool.
+//! Also those of a target; those of a capture are in `live.rs`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::support::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A command under way that serves metrics; killed at the end.
+/// A running command that serves metrics; killed on drop.
 struct Watched {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -19,7 +19,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts it, and waits until it says where; `None` when it ended without, with what it said.
+    /// Starts it and waits until it prints its address; returns its output if it ended without one.
     fn start(command: &mut Command) -> Result<Watched, String> {
         command
             .args(["--metrics", "127.0.0.1:0"])
@@ -49,12 +49,12 @@ impl Watched {
         Err(all)
     }
 
-    /// The page of this moment; empty when nobody answers any more.
+    /// The current page; empty once the server no longer answers.
     fn page(&self) -> String {
         scrape(&self.address)
     }
 
-    /// Asks until what is on the page is as it should be.
+    /// Scrapes until the page is as it should be.
     fn page_with(&self, what: &str, right: impl Fn(&str) -> bool) -> String {
         let mut page = String::new();
         eventually(what, 30, || {
@@ -64,7 +64,7 @@ impl Watched {
         page
     }
 
-    /// Interrupts it, as Ctrl-C does, and waits for its end.
+    /// Sends SIGINT, like Ctrl-C, and waits for its end.
     fn end(mut self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process's number");
         kill_process(pid, Signal::INT).expect("it is ours");
@@ -81,7 +81,7 @@ impl Drop for Watched {
     }
 }
 
-/// The page at this address; empty when nobody answers.
+/// The page at this address; empty if there is no answer.
 fn scrape(address: &str) -> String {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -99,7 +99,7 @@ fn scrape(address: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The value of the first sample that begins so, labels and all.
+/// The value of the first sample with this prefix, labels included.
 fn value(page: &str, sample: &str) -> Option<f64> {
     page.lines()
         .find(|line| line.starts_with(sample))?
@@ -109,7 +109,7 @@ fn value(page: &str, sample: &str) -> Option<f64> {
         .ok()
 }
 
-/// Holds a page against Prometheus's own tool.
+/// Checks a page with Prometheus's own tool.
 fn lint(page: &str) {
     let Some(promtool) = need("promtool", "prometheus") else {
         return;
@@ -131,7 +131,7 @@ fn lint(page: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}\n{page}");
 }
 
-/// Out of a lab, whose network has no way out: requests of both kinds, and a fault while it is in effect and after.
+/// From a lab, whose network has no way out: requests of both kinds, and a fault while it is in effect and after.
 #[test]
 fn a_run_in_a_lab_is_watched_from_outside() {
     let folder = TempDir::new("metrics");
@@ -178,7 +178,7 @@ fn a_run_in_a_lab_is_watched_from_outside() {
     let during = watched.page_with("the fault", |page| value(page, fault) == Some(1.0));
     assert!(requests(&during, "read") >= requests(&first, "read"));
     let after = watched.page_with("the fault's end", |page| value(page, fault) == Some(0.0));
-    // A round trip became 40 ms longer: some requests are above 33.6 ms, the bound below it.
+    // Round trips became 40 ms longer: some requests exceed 33.6 ms, the bucket bound below that.
     let of = |name: &str, more: &str| {
         let sample = format!("brunt_run_response_seconds_{name}{labels},op=\"read\"{more}}}");
         value(&after, &sample).unwrap_or_else(|| panic!("{sample} in {after}"))
@@ -192,7 +192,7 @@ fn a_run_in_a_lab_is_watched_from_outside() {
     watched.end();
 }
 
-/// A replay is a run, too; who asks for another page is sent to the right one.
+/// A replay is a run, too; a request for another page is redirected to the right one.
 #[test]
 fn a_replay_is_watched() {
     let mut command = brunt();
@@ -214,7 +214,7 @@ fn a_replay_is_watched() {
     watched.end();
 }
 
-/// An address that is taken is a plain error, before anything is opened.
+/// An address in use is a plain error before anything is opened.
 #[test]
 fn a_taken_address_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -235,7 +235,7 @@ fn a_taken_address_is_refused() {
     assert!(!folder.join("results/summary.json").exists());
 }
 
-/// Each query of the dashboard is one that Prometheus understands.
+/// Prometheus understands each query of the dashboard.
 #[test]
 fn the_dashboard_asks_in_promql() {
     let Some(promtool) = need("promtool", "prometheus") else {
@@ -275,7 +275,7 @@ fn the_dashboard_asks_in_promql() {
     );
 }
 
-/// What a target did for whom, its LUNs, and how they can be reached.
+/// A target's work for each initiator, its LUNs, and how they can be reached.
 #[test]
 fn a_target_is_watched() {
     let luns = ["--lun", "memory:1MiB", "--lun", "null:1GiB,block=4096"];
@@ -300,13 +300,13 @@ fn a_target_is_watched() {
     target.ask(r#"{"do":"resize","lun":0,"size":"2MiB"}"#);
     target.ask(r#"{"do":"access","group":1,"state":"standby"}"#);
     let of = format!("{{target=\"{TARGET_NAME}\"");
-    // A connection's counters are settled a moment after its initiator is gone.
+    // A connection's counters are final a moment after its initiator has left.
     eventually("the session is gone", 10, || {
         value(&scrape(address), "brunt_target_sessions_open ") == Some(0.0)
     });
     let page = scrape(address);
     lint(&page);
-    // What the dashboard asks of a target is on the page.
+    // The metrics that the dashboard queries of a target are on the page.
     let dashboard =
         std::fs::read_to_string(root().join("docs/grafana.json")).expect("the dashboard");
     let names = dashboard.match_indices("brunt_target_").map(|(at, _)| {

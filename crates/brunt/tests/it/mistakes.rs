@@ -1,5 +1,5 @@
-//! What a user gets for a mistake: exit status 2 for what is wrong with the command line or a file, 1 for what
-//! was tried and failed, and a message that says where.
+//! Error messages for users: exit status 2 for a mistake on the command line or in a file, 1 for an attempt that
+//! failed, and a message that says where.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ fn brunt(arguments: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
-/// Scripts can tell a mistake from a failure, and people can tell which mistake.
+/// Scripts can distinguish a mistake from a failure, and users see which mistake it is.
 #[test]
 fn mistakes_have_their_exit_status() {
     let check = |arguments: &[&str], status: i32, says: &str| {
@@ -26,7 +26,7 @@ fn mistakes_have_their_exit_status() {
         2,
         "help: give the path of an existing file",
     );
-    // No file is made where a device was meant.
+    // No file is created if a device was meant.
     check(
         &["io", "read", "/dev/brunt-no-disk"],
         2,
@@ -80,7 +80,7 @@ fn mistakes_have_their_exit_status() {
         2,
         "sessions=0",
     );
-    // Port 1 is nobody's: the target does not answer, which is no mistake of the command line.
+    // Nothing listens on port 1: the target does not answer, which is no mistake on the command line.
     check(
         &[
             "io",
@@ -120,7 +120,7 @@ fn mistakes_have_their_exit_status() {
         );
     }
     check(&["compare", "/nonexistent", "/nonexistent"], 2, "help: ");
-    // A target that takes no offence would serve for ever: the portal is an address that no host has.
+    // A target that starts despite the mistake would serve forever, so the portal is an address that no host has.
     let target = |lun| ["target", "--portal", "192.0.2.1:1", "--lun", lun];
     check(
         &target("/nonexistent/disk"),
@@ -136,7 +136,7 @@ fn mistakes_have_their_exit_status() {
     );
 }
 
-/// With `--json` a failure is one object on standard output too, whoever finds it.
+/// With `--json` a failure is also one object on standard output, whichever part detects it.
 #[test]
 fn failures_are_objects_with_json() {
     for (arguments, says) in [
@@ -153,12 +153,12 @@ fn failures_are_objects_with_json() {
     }
 }
 
-/// A mistake in a fault is marked at its key, and said once.
+/// A mistake in a fault is marked at its key, and reported once.
 #[test]
 fn mistakes_in_faults_are_marked_at_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
-    // `key` is on line 8, or its fault is of one line.
+    // `key` is on line 8, or its fault has only one line.
     let check = |fault: &str, key: &str, says: &str| {
         let head = "name = \"x\"\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"1s\" }\n";
         std::fs::write(&file, format!("{head}[[fault]]\n{fault}\n")).unwrap();
@@ -215,7 +215,7 @@ fn mistakes_in_faults_are_marked_at_their_keys() {
     check("at = \"1ms\"\nreset = \"x\"", "reset", "fault 1: ");
 }
 
-/// Input that does not fit is said to be cut, unless that was asked for.
+/// Input that does not fit is reported as cut, unless that was requested.
 #[test]
 fn input_longer_than_the_device() {
     let folder = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn input_longer_than_the_device() {
     check(5000, &[], 0);
 }
 
-/// Advice about a device's file is not given for a certificate next to it.
+/// The advice about a missing device file isn't given for a missing certificate.
 #[test]
 fn a_missing_certificate_is_said_with_its_folder() {
     let output = brunt(&[
@@ -260,7 +260,7 @@ fn a_missing_certificate_is_said_with_its_folder() {
     assert!(!text.contains("create=yes"), "{text}");
 }
 
-/// A file that may not grow (`ulimit -f`) is an error like others, in what is written and in what is created.
+/// Exceeding the file size limit (`ulimit -f`) is a regular error, when writing and when creating a file.
 #[test]
 fn a_limit_of_the_size_of_files_is_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
-//! Asymmetric access (ALUA), judged by programs that nobody here wrote: sg3-utils decodes what a target says of its
-//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other when
-//! the states of the ports change.
+//! Asymmetric access (ALUA), checked with independent programs: sg3-utils decodes what a target reports about its
+//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other
+//! when the ports change state.
 
 use crate::support::controlled::ControlledTarget;
 use crate::support::guest::{Guest, ready};
 use crate::support::{TARGET_NAME, TempDir, alone};
 
 /// Two sessions, one through each portal: /dev/sda through group 1, /dev/sdb through group 2; a multipath device on
-/// both whose first path is the first; and a load on it that writes blocks and compares what it reads back.
+/// both that starts with the first path; and a load on it that writes blocks and compares what it reads back.
 const SETUP: &str = r#"
 set -e
 for module in dm_multipath dm_service_time scsi_dh_alua sg; do modprobe $module; done
@@ -78,8 +78,8 @@ echo "verified $(blocks)"
 dmsetup remove --noudevsync mp
 "#;
 
-/// A target with a port group for each of two portals, and a guest with a load on both that has come to its first
-/// phase; `None` where it cannot.
+/// A target with a port group for each of two portals, and a guest with a load on both that has reached its first
+/// phase; `None` if that isn't possible here.
 fn start(
     folder: &TempDir,
     alua: &str,
@@ -119,7 +119,7 @@ fn start(
     Some((target, guest))
 }
 
-/// Nothing of the load failed or came back different.
+/// Asserts that the load had no failures and no mismatches.
 fn finish(guest: Guest) {
     let seen = guest.finish();
     assert!(!seen.contains("load "), "{seen}");
@@ -131,8 +131,8 @@ fn finish(guest: Guest) {
     assert!(verified.parse::<u64>().expect("a number") >= 40, "{seen}");
 }
 
-/// Linux takes the path that is left when a port group becomes unavailable, or stands by, comes back when it is active
-/// again, and no block of a load that is compared is lost meanwhile.
+/// Linux switches to the remaining path when a port group becomes unavailable or standby, and back when it is active
+/// again. A verified load loses no block meanwhile.
 #[test]
 fn linux_fails_over_and_back() {
     let _alone = alone(); // An emulated guest keeps a core busy.
@@ -186,8 +186,8 @@ fn linux_fails_over_and_back() {
     finish(guest);
 }
 
-/// Where initiators may change states, Linux makes the port that stands by active (SET TARGET PORT GROUPS) when the
-/// other one cannot be used.
+/// If initiators may change states, Linux activates the standby port (SET TARGET PORT GROUPS) when
+/// the other one is unusable.
 #[test]
 fn linux_activates_a_port_that_stands_by() {
     let _alone = alone(); // An emulated guest keeps a core busy.

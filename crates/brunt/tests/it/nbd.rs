@@ -1,5 +1,5 @@
-//! The NBD client against servers nobody here wrote: nbdkit, qemu-nbd, qemu-storage-daemon. Each test has servers of
-//! its own, on Unix sockets or free ports; data is checked in the server's file, not through NBD.
+//! The NBD client against independent servers: nbdkit, qemu-nbd, qemu-storage-daemon. Each test starts its own servers
+//! on Unix sockets or free ports; data is checked in the server's file, not through NBD.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -31,7 +31,7 @@ struct Server {
     folder: TempDir,
 }
 
-/// Sockets have short paths: not in the build's folder.
+/// Socket paths must be short, so they aren't in the build folder.
 fn folder() -> TempDir {
     tempfile::Builder::new().prefix("nbd").tempdir().unwrap()
 }
@@ -63,7 +63,7 @@ impl Server {
 
     fn spawn(command: &[String]) -> Child {
         let mut started = Command::new(&command[0]);
-        // Servers tell each injected error.
+        // Servers print each injected error.
         started
             .args(&command[1..])
             .stdin(Stdio::null())
@@ -75,7 +75,7 @@ impl Server {
     }
 
     fn wait(&mut self) {
-        // A path is there before somebody listens at it, and some servers serve one connection only: the kernel says.
+        // The path exists before the server listens, and some servers serve one connection only: ask the kernel.
         let line_end = format!(" {}", self.folder.path().join("socket").display());
         let listens =
             |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
@@ -127,7 +127,7 @@ impl Drop for Server {
     }
 }
 
-/// nbdkit with these words behind its socket.
+/// nbdkit with these arguments, behind its socket.
 fn nbdkit(folder: TempDir, words: &[&str]) -> Option<Server> {
     need("nbdkit", "nbdkit")?;
     Some(Server::start(
@@ -161,7 +161,7 @@ fn storage_daemon(folder: TempDir) -> Option<Server> {
         "type=nbd,id=m,node-name=n,name=other",
     ];
     let mut server = Server::start(folder, &words);
-    // It listens before it has its exports.
+    // The server listens before it has its exports.
     eventually("the exports", 20, || {
         assert!(server.child.try_wait().unwrap().is_none());
         open_url_with(&server.url("other", ""), brunt_store::BACKENDS, false).is_ok()
@@ -188,7 +188,7 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_string()
 }
 
-/// One thread's hand on a backend.
+/// A per-thread handle to a backend.
 struct Hand {
     ring: Ring,
     device: Box<dyn Device>,
@@ -218,7 +218,7 @@ impl Hand {
         }
     }
 
-    /// Runs all to their end, in order of tags.
+    /// Runs all requests to completion; returns completions by tag.
     fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
         let (mut batch, mut done) = (VecDeque::from(requests), Vec::new());
         while !batch.is_empty() || self.device.outstanding() > 0 {
@@ -242,8 +242,8 @@ impl Hand {
     }
 }
 
-/// What is written is in the server's file, what is there is read, by checksums of another tool, through every server
-/// and every style of headers that it knows.
+/// Written data is in the server's file, and data there is read correctly, by another tool's checksums, with every
+/// server and every header style that it knows.
 #[test]
 fn data_is_right_on_both_sides() {
     let check = |server: Server| {
@@ -264,7 +264,7 @@ fn data_is_right_on_both_sides() {
             ]);
             assert_eq!(verified["wrong_blocks"], 0, "{url}");
         }
-        // Holes among the data, and requests over their edges.
+        // Holes among the data, and requests across their edges.
         let file = fs::OpenOptions::new()
             .write(true)
             .truncate(true)
@@ -303,7 +303,7 @@ fn data_is_right_on_both_sides() {
     }
 }
 
-/// What the server says of an export is what the device says of itself.
+/// The device's properties are those that the server reports for the export.
 #[test]
 fn info_is_what_the_server_says() {
     let policy = [
@@ -363,7 +363,7 @@ fn info_is_what_the_server_says() {
     assert_eq!(hand.one(Op::Read, 0, 4096).result, Ok(()));
 }
 
-/// Servers of every age are understood: without each handshake flag, without structured replies, of the oldstyle.
+/// Old servers are understood: without each handshake flag, without structured replies, oldstyle.
 #[test]
 fn old_handshakes() {
     let options: [(&[&str], &str); 5] = [
@@ -377,7 +377,7 @@ fn old_handshakes() {
         let Some(server) = nbdkit(folder(), &[words, &["memory", "4M"]].concat()) else {
             return;
         };
-        // The server's best, and what is asked for by default.
+        // The server's best, and the default.
         for (options, fact) in [
             ("headers=extended", fact),
             ("", &fact.replace("structured", "simple")),
@@ -399,7 +399,7 @@ fn old_handshakes() {
     }
 }
 
-/// Flush, FUA, trim and zeros arrive as they were meant; nbdkit's log says what it was asked.
+/// Flush, FUA, trim and zeroes arrive as intended; nbdkit's log shows its requests.
 #[test]
 fn commands_arrive() {
     let folder = folder();
@@ -431,7 +431,7 @@ fn commands_arrive() {
     }
 }
 
-/// A server's errors are told as they are, with its number, and the next request is none the worse.
+/// A server's errors are passed on with their number, and don't affect the next request.
 #[test]
 fn errors_are_the_servers() {
     for headers in ["structured", "simple"] {
@@ -487,7 +487,7 @@ fn errors_are_the_servers() {
             "an error costs no connection"
         );
     }
-    // Some fail, some do not, in the same queue.
+    // Failing and successful requests in the same queue.
     let words = ["--filter=error", "memory", "1M", "error-rate=30%"];
     let server = nbdkit(folder(), &words).unwrap();
     let mut hand = Hand::on(&*server.open(""), 32);
@@ -502,7 +502,7 @@ fn errors_are_the_servers() {
     );
 }
 
-/// A server that is killed under load and comes back: every request completes, and all data is right in the end.
+/// A server is killed under load and comes back: every request completes, and all data is right in the end.
 #[test]
 fn a_server_that_dies_and_comes_back() {
     let folder = folder();
@@ -540,7 +540,7 @@ fn a_server_that_dies_and_comes_back() {
         assert!(part.iter().all(|&byte| byte == tag as u8), "part {tag}");
     }
 
-    // One that comes back smaller is another export: nothing is written there.
+    // A server that comes back smaller is a different export: nothing is written there.
     server.kill();
     fs::OpenOptions::new()
         .write(true)
@@ -552,14 +552,14 @@ fn a_server_that_dies_and_comes_back() {
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
     let trouble = hand.device.health().trouble.unwrap();
     assert!(trouble.contains("1048576 bytes, not 67108864"), "{trouble}");
-    // And one that does not come back is gone for good.
+    // A server that doesn't come back is gone for good.
     let mut hand = Hand::on(&*server.open("reconnect=0"), 4);
     server.kill();
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
     assert_eq!(hand.one(Op::Flush, 0, 0).result, Err(DeviceError::Gone));
 }
 
-/// A server that does not answer costs its time and no more; the attempts are counted.
+/// A server that doesn't answer costs only the timeout; the attempts are counted.
 #[test]
 fn a_server_that_does_not_answer() {
     let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else {
@@ -581,7 +581,7 @@ fn a_server_that_does_not_answer() {
     );
 }
 
-/// Several connections, for a server that says that they see the same data; others are not trusted with it.
+/// Several connections are used only if the server says that they see the same data.
 #[test]
 fn several_connections() {
     let Some(server) = nbdkit(folder(), &["memory", "16M"]) else {
@@ -628,7 +628,7 @@ fn several_connections() {
     assert!(forced.open(&ring, 4).is_ok());
 }
 
-/// Block status tells holes from data; exports are listed; an export that does not exist is named.
+/// Block status distinguishes holes from data; exports are listed; an error names a missing export.
 #[test]
 fn lists_and_block_status() {
     let folder = folder();
@@ -670,7 +670,7 @@ fn lists_and_block_status() {
     );
 }
 
-/// Whatever a server sends, every request comes back once, and nothing panics or waits for ever.
+/// Whatever a server sends, every request completes once, and nothing panics or waits forever.
 #[test]
 fn hostile_servers() {
     const GO: &[u8] = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07";
@@ -730,7 +730,7 @@ fn hostile_servers() {
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no reply");
     let reply = |cookie: u64| [b"\x67\x44\x66\x98\0\0\0\0", &cookie.to_be_bytes()[..]].concat();
     check(&reply(0xdead), "not sent, or twice");
-    // Cut off within a header, and within data that goes to its place.
+    // Cut off within a header, and within data that is read in place.
     check(&reply(1 << 16)[..9], "closed the connection");
     check(
         &[reply(1 << 16), vec![7; 40_000]].concat(),
@@ -738,13 +738,13 @@ fn hostile_servers() {
     );
     let twice = [reply(1 << 16), vec![7; 65536], reply(1 << 16)].concat();
     check(&twice, "not sent, or twice");
-    // Structured replies that nobody agreed to.
+    // Structured replies that weren't negotiated.
     check(
         b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0",
         "no reply",
     );
 
-    // Who is no server at all is told from one that is slow.
+    // A peer that isn't an NBD server is distinguished from a slow one.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nbd://{}/?timeout=300ms", listener.local_addr().unwrap());
     let thread = std::thread::spawn(move || {
@@ -766,7 +766,7 @@ fn hostile_servers() {
     assert!(error(&url).contains("no answer in time"), "{}", error(&url));
 }
 
-/// TLS: data is right through the cipher; who is not believed, on either side, gets no further than that.
+/// TLS: encrypted data is right; a peer that fails verification, on either side, gets no further.
 #[test]
 fn tls() {
     if need("openssl", "openssl").is_none() {
@@ -798,7 +798,7 @@ fn tls() {
     let mut hand = Hand::on(&*backend, 32);
     let writes: Vec<Request> = (0..64)
         .map(|tag| {
-            // Sizes on both sides of a TLS record.
+            // Sizes below and above a TLS record.
             let mut request = hand.request(
                 tag,
                 Op::Write,
@@ -853,7 +853,7 @@ fn tls() {
         ),
         "TLS: invalid peer certificate",
     );
-    // The server is not asked for its papers, but asks for ours.
+    // The server's certificate isn't verified, but the server verifies ours.
     let unverified = url(
         "nbds+unix",
         &format!(

@@ -1,5 +1,5 @@
-//! The NBD face of `brunt target` under clients nobody here wrote: nbdinfo, nbdcopy, qemu-img, qemu-io, a machine that
-//! boots; and under our own, which is the only one here that asks for extended headers.
+//! The NBD server of `brunt target` with independent clients: nbdinfo, nbdcopy, qemu-img, qemu-io, a booting machine;
+//! and with our own, the only one here that requests extended headers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,7 +29,7 @@ impl Served {
         )
     }
 
-    /// With a folder that may have something in it, and further flags.
+    /// Starts with an existing folder and further flags.
     fn start_in(folder: TempDir, luns: &[&str], more: &[&str]) -> Served {
         let nbd = format!("unix:{}", folder.path().join("socket").display());
         let mut args = vec!["--nbd", &nbd];
@@ -71,7 +71,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
         .concat()
 }
 
-/// libnbd sees what is there, and copies it in and out.
+/// libnbd sees the exports, and copies data in and out.
 #[test]
 fn libnbd_copies_and_asks() {
     if need("nbdcopy", "libnbd-bin").is_none() {
@@ -109,7 +109,7 @@ fn libnbd_copies_and_asks() {
     succeed(Command::new("nbdcopy").args([&from, &served.url("0")]), 60);
     succeed(Command::new("nbdcopy").args([&served.url("0"), &to]), 60);
     assert!(fs::read(&to).unwrap() == bytes);
-    // Through iSCSI it is the same disk.
+    // iSCSI shows the same disk.
     let out = succeed(
         brunt().args(["--json", "io", "read", &served.target.url(0), "--bs", "1M"]),
         60,
@@ -117,7 +117,7 @@ fn libnbd_copies_and_asks() {
     let read: Value = serde_json::from_str(&out).unwrap();
     let sum = succeed(Command::new("sha256sum").arg(&from), 30);
     assert_eq!(read["sha256"], sum[..64]);
-    // Holes are told.
+    // Holes are reported.
     let map = succeed(
         Command::new("nbdinfo").args(["--map", "--json", &served.url("1")]),
         30,
@@ -127,7 +127,7 @@ fn libnbd_copies_and_asks() {
     assert_eq!(map[0]["description"], "hole,zero");
 }
 
-/// QEMU's client: data, zeros, discards, flushes, errors, and what is refused.
+/// QEMU's client: data, zeroes, discards, flushes, errors, and refused requests.
 #[test]
 fn qemu_reads_and_writes() {
     if need("qemu-io", "qemu-utils").is_none() {
@@ -195,7 +195,7 @@ fn qemu_reads_and_writes() {
     assert!(same.contains("identical"), "{same}");
 }
 
-/// Our own client agrees with our own server on extended headers, over TCP too; data is right by its seed.
+/// Our client and server negotiate extended headers, also over TCP; data matches its seed.
 #[test]
 fn our_client_on_our_server() {
     let served = Served::start(&["memory:64MiB"]);
@@ -236,8 +236,8 @@ fn papers() -> (TempDir, String) {
     (folder, path)
 }
 
-/// TLS as libnbd and QEMU speak it: data is right through the cipher, clients without TLS or without a certificate are
-/// refused by name, and our own client agrees on extended headers inside it.
+/// TLS with libnbd and QEMU: encrypted data is right, clients without TLS or without a certificate are refused by name,
+/// and our own client negotiates extended headers inside it.
 #[test]
 fn tls_with_certificates_on_both_sides() {
     let programs = [
@@ -305,8 +305,8 @@ fn tls_with_certificates_on_both_sides() {
     ];
     assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
 
-    // Without TLS, without a certificate, and with one that nobody here knows.
-    // libnbd 1.14 has one message for this reply and for unknown options.
+    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this
+    // reply and for unknown options.
     fails(
         Command::new("nbdinfo").arg(served.url("0")),
         "not supported",
@@ -334,7 +334,7 @@ fn tls_with_certificates_on_both_sides() {
     }
     assert!(!read(&theirs).status.success());
 
-    // Sizes on both sides of a record of TLS, many at once.
+    // Sizes below and above a TLS record, many at once.
     let ours = secret("0", &pki);
     for (options, bs, depth) in [
         ("", "4k", "64"),
@@ -365,7 +365,7 @@ fn tls_with_certificates_on_both_sides() {
     );
 }
 
-/// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer` nobody shows a certificate.
+/// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer` no client needs a certificate.
 #[test]
 fn tls_for_those_who_want_it() {
     if need("openssl", "openssl").is_none() || need("nbdinfo", "libnbd-bin").is_none() {
@@ -390,7 +390,7 @@ fn tls_for_those_who_want_it() {
         assert_eq!(info["TLS"], protected, "{info}");
         succeed(brunt().args(["io", "write", url, "--seed", "1"]), 30);
     }
-    // What comes behind STARTTLS in the clear is no option, and costs only its own connection.
+    // Plain text after STARTTLS is not an option, and costs only its own connection.
     let mut socket = UnixStream::connect(served.folder.path().join("socket")).unwrap();
     let start = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
@@ -408,15 +408,15 @@ fn tls_for_those_who_want_it() {
     succeed(Command::new("nbdinfo").arg(&secret), 30);
 }
 
-/// A machine boots from it: its first sector says so on the serial line and ends the machine.
+/// A machine boots from the target: the first sector prints to the serial line and ends the machine.
 #[test]
 fn a_machine_boots() {
     if need("qemu-system-x86_64", "qemu-system-x86").is_none() {
         return;
     }
     let served = Served::start(&["memory:1MiB"]);
-    // For each letter: mov al, letter; out dx, al. In front: mov dx, 0x3f8 (the serial line); behind: mov dx, 0x501;
-    // mov al, 0x10; out dx, al (isa-debug-exit).
+    // For each letter: mov al, letter; out dx, al. Before them: mov dx, 0x3f8 (the serial line); after them: mov dx,
+    // 0x501; mov al, 0x10; out dx, al (isa-debug-exit).
     let letters = b"booted\n".iter().flat_map(|letter| [0xb0, *letter, 0xee]);
     let mut sector: Vec<u8> = [0xba, 0xf8, 0x03].into_iter().chain(letters).collect();
     sector.extend([0xba, 0x01, 0x05, 0xb0, 0x10, 0xee, 0xf4]);
@@ -454,7 +454,7 @@ fn a_machine_boots() {
         60,
     );
     let said = String::from_utf8_lossy(&output.stdout);
-    // The port's value, doubled, and one.
+    // The port's value, doubled, plus one.
     assert!(
         said.contains("booted") && output.status.code() == Some(33),
         "{said} {:?}",
@@ -462,7 +462,7 @@ fn a_machine_boots() {
     );
 }
 
-/// Clients that break the protocol lose their connection, and nobody else does.
+/// Clients that break the protocol lose their connection, without effect on others.
 #[test]
 fn hostile_clients() {
     let mut served = Served::start(&["memory:1MiB"]);
@@ -520,7 +520,7 @@ fn hostile_clients() {
         [28, 0],
         "the payload is stepped over"
     );
-    // Longer than anybody needs, cut off in the middle, no request.
+    // Longer than any client needs, cut off in the middle, and not a request.
     assert!(served_then(&request(1, 0, u32::MAX)).len() <= quiet);
     assert!(served_then(&[request(1, 0, 65536), vec![1; 100]].concat()).len() <= quiet);
     assert!(served_then(&[0xff; 28]).len() <= quiet);
@@ -531,7 +531,7 @@ fn hostile_clients() {
     );
 }
 
-/// A client that takes its leave in the handshake gets its answer, and breaks nothing; one that stays is not waited for.
+/// A client that aborts the handshake gets its reply and breaks nothing; the target doesn't wait for it to disconnect.
 #[test]
 fn a_client_takes_its_leave() {
     let folder = tempfile::tempdir().unwrap();
@@ -551,7 +551,7 @@ fn a_client_takes_its_leave() {
         .stderr(Stdio::piped())
         .spawn();
     let mut target = Running(target.unwrap());
-    // It says where when it serves.
+    // The target prints its address once it serves.
     let mut stdout = BufReader::new(target.0.stdout.take().unwrap());
     let mut summary = String::new();
     while !summary.contains("nbd+unix:") {
@@ -590,7 +590,7 @@ fn a_client_takes_its_leave() {
     );
 }
 
-/// A port that cannot be had is said before anything is served; what is no address, or no certificate, too.
+/// A port that isn't available is reported before anything is served; so is an invalid address or certificate.
 #[test]
 fn mistakes() {
     if need("openssl", "openssl").is_none() {
@@ -635,7 +635,7 @@ fn mistakes() {
     };
     tls(&["--nbd-tls", "/nowhere"], "/nowhere/server-cert.pem");
     tls(&["--nbd-tls-verify-peer"], "--nbd-tls <FOLDER>");
-    // A key that belongs to another certificate, no certificate, no authority.
+    // A key of another certificate, no certificate, no authority.
     fs::copy(
         folder.path().join("client-key.pem"),
         folder.path().join("server-key.pem"),

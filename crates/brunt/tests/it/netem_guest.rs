@@ -1,5 +1,5 @@
-//! The kernel's own netem as a fault on another host: a virtual machine whose kernel has it, an agent there behind TLS, and
-//! ping in the guest as the witness.
+//! The kernel's own netem as a fault on another host: a virtual machine whose kernel has it, an agent there behind TLS,
+//! and ping in the guest to verify the effect.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::support::guest::ready;
 use crate::support::{TempDir, alone, brunt, need, root, skip};
 use serde_json::Value;
 
-/// One way; a ping over loopback has twice as much.
+/// In one direction; a ping over loopback takes twice as long.
 const DELAY_MS: f64 = 200.0;
-/// Of packets, each way.
+/// Share of packets lost, in each direction.
 const LOSS: f64 = 0.3;
 /// Longer than an emulated guest on a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Pings all the time; an agent is killed in the second stretch of slow pings.
+/// Pings all the time; an agent is killed in the second period of slow pings.
 const SCRIPT: &str = r#"
 export LD_LIBRARY_PATH=/:/lib/x86_64-linux-gnu
 for module in /[0-9]*.ko*; do insmod "$module" || exit 1; done
@@ -42,7 +42,7 @@ while [ $fast -lt 5 ]; do
 done
 "#;
 
-/// What the guest says, as it says it.
+/// The guest's output, line by line as it is printed.
 struct GuestLines(Receiver<String>);
 
 impl GuestLines {
@@ -56,8 +56,8 @@ impl GuestLines {
         while self.next() != word {}
     }
 
-    /// How many pings there were between the first and the last that was lost until a program ended, and how many of them were
-    /// lost. Where the fault begins and ends in between is not for the count to say.
+    /// Counts the pings between the first and the last lost one until a program ends, and how many of them were lost.
+    /// The count doesn't depend on when exactly the fault begins and ends.
     fn count_while(&self, program: &mut Child) -> (u64, u64) {
         let (mut count, mut lost, mut kept) = (0, 0, (0u64, 0u64));
         while program.try_wait().expect("a child").is_none() {
@@ -71,11 +71,11 @@ impl GuestLines {
             }
             count += u64::from(lost > 0);
         }
-        // The first one is neither.
+        // The first lost ping counts as neither.
         (kept.0.saturating_sub(1), kept.1.saturating_sub(1))
     }
 
-    /// The next pings of which this is so many in a row.
+    /// Waits for `count` pings in a row for which `is_so` holds.
     fn wait_for_pings(&self, count: usize, is_so: impl Fn(f64) -> bool) {
         let mut row = 0;
         while row < count {
@@ -88,7 +88,7 @@ impl GuestLines {
     }
 }
 
-/// A machine that is gone with this value.
+/// A machine; killed on drop.
 struct Machine(Child);
 
 impl Drop for Machine {
@@ -100,7 +100,7 @@ impl Drop for Machine {
     }
 }
 
-/// The modules of netem and all else that the guest needs, or `None`.
+/// The netem modules and everything else that the guest needs, or `None`.
 fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
     need("strip", "binutils")?;
     let listed = Command::new(root().join("tools/kernel-initiator.sh"))
@@ -123,7 +123,7 @@ fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
         .arg(own)
         .status();
     assert!(stripped.expect("strip").success());
-    // Libraries that the program has beside those of the guest.
+    // Libraries that the program needs in addition to those of the guest.
     let needed = Command::new("ldd").arg(own).output().expect("ldd");
     let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
     files.extend(
@@ -137,7 +137,7 @@ fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// A port that nobody listens on now.
+/// A port on which nothing listens now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|socket| socket.local_addr())
@@ -198,7 +198,8 @@ fn start(file: &Path, out: &Path) -> Child {
     run.spawn().expect("it starts")
 }
 
-/// Whether so many of all are what happens with this probability: within four standard deviations, once in 16 000 times not.
+/// Whether `some` of `all` fits this probability: within four standard deviations, which chance
+/// exceeds once in 16 000 times.
 fn is_share(some: u64, all: u64, probability: f64) -> bool {
     let mean = all as f64 * probability;
     (some as f64 - mean).abs() <= 4.0 * (mean * (1.0 - probability)).sqrt()
@@ -216,7 +217,7 @@ fn number_before(text: &str, words: &str) -> u64 {
         .unwrap_or_else(|| panic!("no number before {words}: {text}"))
 }
 
-/// The number behind them.
+/// The number after these words.
 fn number_after(text: &str, words: &str) -> u64 {
     let digits = text
         .split(words)
@@ -235,7 +236,8 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// Of a ping's request and its answer, each of which leaves by the loopback interface, the share that was set is lost.
+/// The configured share of packets is lost, for a ping's request and its reply, which both leave
+/// by the loopback interface.
 fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u16) {
     let fault = format!(
         "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"80s\"\n"
@@ -259,13 +261,13 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
         is_share(dropped, through + dropped, LOSS),
         "{dropped} dropped, {through} not: {shown}"
     );
-    // As many in a row as there would not be by chance once in a million times.
+    // This many in a row happen by chance less than once in a million times.
     guest.wait_for_pings(20, |_| true);
     std::fs::remove_dir_all(&out).expect("results");
 }
 
-/// Pings in the guest are lost, and then late, while the fault is there, and only then; the kernel's counters are its proof;
-/// and it goes when the agent is killed.
+/// Pings in the guest are lost, and later delayed, only while the fault is in effect; the kernel's counters prove it,
+/// and it ends when the agent is killed.
 #[test]
 fn netem_loses_and_delays_what_leaves_a_guest() {
     let _alone = alone(); // An emulated guest keeps a core busy, and times are compared.

@@ -1,7 +1,7 @@
-//! What upstream's newest conformance suite asks beyond the releases that Debian ships: CHAP's
-//! encodings (its tests Base64, Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE
-//! AND WRITE from two sessions with aborts in between. Beside them what the shipped suites ask half: DataSN
-//! misuse that the connection has to survive, sense formats, lengths that disagree.
+//! Cases that upstream's newest conformance suite has beyond the releases that Debian ships: CHAP's encodings (its
+//! tests Base64, Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE AND WRITE from two sessions
+//! with aborts in between. Also cases that the shipped suites test only in part: DataSN misuse that the connection must
+//! survive, sense formats, mismatched lengths.
 //!
 //! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and
 //! `hostile.rs` has more of CmdSN.
@@ -22,7 +22,7 @@ const WRITE_10: u8 = 0x2a;
 const COMPARE_AND_WRITE: u8 = 0x89;
 const BLOCK: usize = 512;
 
-/// Status class and detail of a login that did not prove who it is (RFC 7143, 11.13.5).
+/// Status class and detail of a login that failed authentication (RFC 7143, 11.13.5).
 const AUTHENTICATION_FAILURE: u16 = 0x0201;
 
 type Pairs = Vec<(String, String)>;
@@ -45,7 +45,7 @@ fn borrow(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// One login request with `pairs`, to stay in the security stage or to leave it; the response.
+/// Sends one login request with `pairs`, to stay in the security stage or to leave it; returns the response.
 fn round(raw: &mut Raw, transit: bool, pairs: &[(&str, &str)]) -> Result<Pdu, u16> {
     let mut request = login_request(isid_of("chap"));
     if !transit {
@@ -62,8 +62,8 @@ fn round(raw: &mut Raw, transit: bool, pairs: &[(&str, &str)]) -> Result<Pdu, u1
     }
 }
 
-/// A login through the security stage. `offer` stands where `CHAP_A=5` would, and `bend` changes the
-/// keys of the response before they are sent. The target's last keys, or its status.
+/// A login through the security stage. `offer` replaces `CHAP_A=5`, and `bend` changes the keys of the response before
+/// they are sent. Returns the target's last keys, or its status.
 fn chap(
     target: &Target,
     mut initiator: ChapInitiator,
@@ -127,8 +127,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// A response in base64 is as good as one in hexadecimal; one that is too long, or is
-/// no base64, keeps that login out and nothing else.
+/// A response in base64 is as good as one in hexadecimal; an oversized or invalid one fails only that login.
 #[test]
 fn chap_response_in_base64() {
     let target = Target::start(&[
@@ -151,7 +150,7 @@ fn chap_response_in_base64() {
     );
     let failed = Some(AUTHENTICATION_FAILURE);
     for bytes in [17, 64, 1024, 1025, 4000] {
-        // The right response, and more behind it.
+        // The right response with trailing bytes.
         let long = |r: &str| {
             let mut response = parse_binary(r).expect("hexadecimal");
             response.resize(bytes, 0);
@@ -177,8 +176,7 @@ fn chap_response_in_base64() {
     check(&str::to_string, None);
 }
 
-/// A name is text, also where it looks like a number: it is compared as it stands, neither
-/// with its prefix taken off nor decoded.
+/// A name is text even if it looks like a number: it is compared as is, without stripping its prefix or decoding it.
 #[test]
 fn chap_names_are_text() {
     let check = |configured: &str, sent: &str, expected: Option<u16>| {
@@ -197,8 +195,7 @@ fn chap_names_are_text() {
     check("0x6272756e74", "brunt", failed);
 }
 
-/// The identifier of the initiator's own challenge may be hexadecimal; one beyond a
-/// byte, or no number, is refused.
+/// The identifier of the initiator's own challenge may be hexadecimal; a value above a byte, or no number, is refused.
 #[test]
 fn chap_identifier_in_hexadecimal() {
     let target = Target::start(&[
@@ -240,7 +237,7 @@ fn chap_identifier_in_hexadecimal() {
     }
 }
 
-/// The list of algorithms is read whole, number by number and under its own key only.
+/// The list of algorithms is parsed completely, as numbers and under its own key only.
 #[test]
 fn chap_algorithms() {
     let target = Target::start(&[
@@ -279,14 +276,14 @@ fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
     )
 }
 
-/// Two sessions hand a block to and fro by COMPARE AND WRITE, and one command in five is
-/// aborted right behind itself. Each either ends, once, or is aborted and never heard of again;
-/// what they say they wrote is what is there, and nothing is there by halves.
+/// Two sessions pass a block to and fro by COMPARE AND WRITE, and one command in five is aborted right after it is
+/// sent. Each command either ends, once, or is aborted and gets no response; reported writes are on the medium,
+/// and none is there in part.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let mut sessions = [login(&target, "left"), login(&target, "right")];
-    // The block says how often it was handed on: a lost or a doubled write would show.
+    // The block counts how often it was passed on: a lost or a duplicated write would show.
     let mut holds = 0u8;
     let (mut wrote, mut aborted) = (0, 0);
     for i in 0..200u32 {
@@ -310,8 +307,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             holds = holds.wrapping_add(1);
             continue;
         }
-        // With immediate data, so that the target has all of it when the abort comes; every other
-        // time without, so that it cannot have begun.
+        // With immediate data, so that the target has all of it when the abort comes; every other time without, so
+        // that it cannot have begun.
         let immediate: &[u8] = if i % 2 == 0 { &data } else { &[] };
         raw.send(&command.into(), immediate);
         let mut pdu = raw.manage(0, code::task_management::ABORT_TASK, tag, cmd_sn);
@@ -338,7 +335,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             expected,
             "round {i}: ended: {ended}"
         );
-        // Nothing of it comes any more: the next answer is the ping's.
+        // No more PDUs of the command arrive: the next response is the ping's.
         assert_eq!(raw.ping(b"quiet").kind(), Opcode::NopIn, "round {i}");
         if ended {
             wrote += 1;
@@ -347,8 +344,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
         aborted += 1;
         if !immediate.is_empty() {
-            // The abort may come when the block is being written: then it is, whole, and not reported (SAM-5 leaves
-            // that open; the answer to the abort has waited for it).
+            // The abort may come while the block is being written: then it is written whole, and not reported (SAM-5
+            // leaves that open; the response to the abort has waited for it).
             let read = raw.read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
             let now = read.data[0];
             assert!(
@@ -359,14 +356,14 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
     }
     assert_eq!(wrote + aborted, 200);
-    // Without data a command cannot have ended: these were aborted for certain.
+    // A command without data cannot have ended: these were certainly aborted.
     assert!(aborted >= 20, "{aborted} aborted");
     let read = sessions[0].read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
     assert_eq!(
         read.data, [holds; BLOCK],
         "{wrote} written, {aborted} aborted"
     );
-    // Who compares with what was is told so, and where.
+    // A comparison with old data is refused, with the position of the mismatch.
     let stale = [[holds.wrapping_sub(1); BLOCK], [0xee; BLOCK]].concat();
     let ended = sessions[1].write(0, &compare_and_write(0, 1), &stale);
     assert_eq!(
@@ -376,8 +373,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
-/// Data-out of another length than COMPARE AND WRITE describes is refused, by both ways to
-/// send it, and nothing is compared or written.
+/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways to send it, and
+/// nothing is compared or written.
 #[test]
 fn compare_and_write_of_another_length() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -412,8 +409,8 @@ fn compare_and_write_of_another_length() {
     );
 }
 
-/// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its
-/// sequence is over; the connection goes on, and right ones are written.
+/// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its sequence is over; the connection
+/// continues, and right ones are written.
 #[test]
 fn data_sn() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -462,13 +459,12 @@ fn data_sn() {
     );
 }
 
-/// D_SENSE decides the format of sense data on every nexus of the unit, at once, and a
-/// reset takes it back.
+/// D_SENSE determines the format of sense data on every nexus of the unit, at once, and a reset reverts it.
 #[test]
 fn sense_formats() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let (mut a, mut b) = (login(&target, "a"), login(&target, "b"));
-    // READ (16) far beyond the end; the first byte of its sense data.
+    // READ (16) far beyond the end; returns the first byte of its sense data.
     let format = |raw: &mut Raw| {
         let mut cdb = [0; 16];
         cdb[0] = 0x88;
@@ -498,7 +494,7 @@ fn sense_formats() {
     list[4 + 2] |= 0x04;
     assert_eq!(select(&mut a, &list).status, ScsiStatus::Good);
     assert_eq!(format(&mut a), 0x72);
-    // Told of the change, in the new format already.
+    // The unit attention for the change already has the new format.
     let told = b.read(0, &[0; 6], 0);
     assert_eq!(
         code_of(&told),
@@ -516,8 +512,8 @@ fn sense_formats() {
     assert_eq!(format(&mut a), 0x70);
 }
 
-/// RESERVE (6) keeps the other initiator out until the holder, and nobody else, lets go: by
-/// RELEASE, by logging out, or by losing its connection.
+/// RESERVE (6) locks out the other initiator until the holder, and only the holder, releases it: by RELEASE, by logging
+/// out, or by losing its connection.
 #[test]
 fn reservation_of_two_initiators() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -547,7 +543,7 @@ fn reservation_of_two_initiators() {
             "{what}"
         );
         assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
-        // Good, and without effect.
+        // GOOD, but without effect.
         assert_eq!(b.read(0, &release, 0).status, ScsiStatus::Good, "{what}");
         assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
         assert_eq!(write(&mut a), ScsiStatus::Good, "{what}");
@@ -556,8 +552,7 @@ fn reservation_of_two_initiators() {
     }
 }
 
-/// A normal session may ask for its targets; what is no question gets a Reject, and the
-/// session goes on.
+/// A normal session may use SendTargets; an invalid question gets a Reject, and the session continues.
 #[test]
 fn send_targets() {
     let target = Target::start(&[
@@ -611,8 +606,8 @@ fn send_targets() {
     assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
 }
 
-/// REPORT LUNS names each LUN once; a list that does not fit is cut, however little room there is, and says how long it is
-/// (SPC-4, 6.33).
+/// REPORT LUNS lists each LUN once; a list that doesn't fit is truncated, however short the allocation length, and its
+/// header has the full length (SPC-4, 6.33).
 #[test]
 fn report_luns() {
     let target = Target::start(&[
@@ -643,8 +638,8 @@ fn report_luns() {
     }
 }
 
-/// CmdSN below and above the window is ignored also when a write comes with its data:
-/// nothing is written, and the same number, used rightly, is.
+/// A CmdSN below or above the window is ignored even for a write with immediate data: nothing is written, and the same
+/// number, used correctly, is.
 #[test]
 fn cmd_sn_outside_the_window_with_data() {
     let target = Target::start(&["--lun", "memory:16MiB"]);

@@ -1,5 +1,5 @@
-//! Traces of each version, as they were written: what this program does with them is written down here, and kept to.
-//! Their figures are DuckDB's and pyarrow's, not those of the program that is tested.
+//! Sample traces of each format version, as they were written: the tests record what this program does with them and
+//! hold it to that. The expected figures come from DuckDB and pyarrow, not from the program under test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// `testdata/traces/vN` has one, which is read.
+    /// The sample in `testdata/traces/vN` is read.
     Read,
-    /// Refused by name, the same whether a sample is kept or not.
+    /// Refused by name, whether or not a sample exists.
     Refused,
 }
 
-/// Every version that ever was. A new one comes with a sample, and with a decision about those before it.
+/// Every version that ever existed. A new one comes with a sample, and a decision about those before it.
 const VERSIONS: [(i64, Fate); 4] = [
     (1, Fate::Refused),
     (2, Fate::Refused),
@@ -24,7 +24,7 @@ const VERSIONS: [(i64, Fate); 4] = [
     (4, Fate::Read),
 ];
 
-/// Tables that came to a version after its sample was written: it is read as one that has no rows of them.
+/// Tables that were added to a version after its sample was written: the sample is read as having no rows in them.
 const LATER: [(i64, &str); 1] = [(4, "sketches")];
 
 fn sample(version: i64) -> PathBuf {
@@ -79,7 +79,7 @@ fn a_sample_of_version_4_is_analyzed() {
     ] {
         assert_eq!(report.pointer(path), Some(&Value::from(expected)), "{path}");
     }
-    // Four READs begin where the one asked for before ended; answers overtook each other, so three look otherwise.
+    // Four READs begin where the previously sent one ended; replies overtook each other, so three look otherwise.
     for (way, operations, bytes, sequential) in
         [("read", 39, 126_440, 4.0), ("write", 29, 69_659, 0.0)]
     {

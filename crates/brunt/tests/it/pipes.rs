@@ -1,4 +1,4 @@
-//! Files that are pipes: what they carry is read, and waiting for it ends by one Ctrl-C, also before anyone writes.
+//! Files that are pipes: their contents are read, and one Ctrl-C ends the wait for them, even before there is a writer.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{TempDir, eventually, root};
 
-/// Commands that read a file which the user names, `@` in their place.
+/// Commands that read a file named by the user; `@` stands for it.
 const READERS: &[&str] = &[
     "trace info @",
     "trace convert @ --to spc --out x.spc",
@@ -36,7 +36,7 @@ fn start(folder: &TempDir, words: &str, fifo: &Path) -> Child {
         word => word.as_ref(),
     });
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    // An earlier try may have left it.
+    // An earlier attempt may have left it.
     let _ = std::fs::remove_file(folder.join("x.spc"));
     let folder = fifo
         .parent()
@@ -61,9 +61,9 @@ fn has_open(process: &Child, file: &Path) -> bool {
         .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == file))
 }
 
-/// Sends one SIGINT when the pipe is open; the process ends by itself then, and not as if all were well.
+/// Sends one SIGINT once the pipe is open; the process must then end, but not with success.
 fn assert_ends(mut process: Child, words: &str, fifo: &Path) {
-    // One that waits within open(2) has no descriptor.
+    // A process that waits within open(2) has no descriptor.
     eventually(&format!("{words} opens its file"), 60, || {
         let has_ended = process.try_wait().expect("a child of ours").is_some();
         assert!(!has_ended, "{words} did not wait");
@@ -86,7 +86,7 @@ fn one_interrupt_ends_a_wait_for_a_pipe() {
     for words in READERS {
         assert_ends(start(&folder, words, &fifo), words, &fifo);
     }
-    // The same if there is a writer that writes nothing.
+    // The same with a writer that writes nothing.
     let _writer: File = OpenOptions::new()
         .read(true)
         .write(true)
@@ -98,7 +98,7 @@ fn one_interrupt_ends_a_wait_for_a_pipe() {
     }
 }
 
-/// Opening a pipe before its writer does is no reason to see the end of the file at once.
+/// Opening a pipe before its writer doesn't look like the end of the file.
 #[test]
 fn a_pipe_is_read_to_its_end() {
     let folder = TempDir::new("pipes-read");

@@ -1,5 +1,5 @@
-//! Probes through the whole program: what a lab does to packets, and what a target costs, shows in the
-//! figures of the host and the process it happened to.
+//! Probes through the whole program: the effects of a lab on packets, and the costs of a target, are in the figures of
+//! the right host and process.
 
 use std::process::{Command, Output};
 
@@ -23,8 +23,8 @@ fn probes(output: &Output) -> Value {
     summary["points"][0]["runs"][0]["probes"].clone()
 }
 
-/// A link that loses one packet in twenty on the way of the data makes the sender, and nobody
-/// else, send at least about as many again; and each host of the lab tells of its own network only.
+/// A link that loses one packet in twenty in the direction of the data makes the sender, and only the sender, send at
+/// least about as many again; each host of the lab reports only its own network.
 #[test]
 fn loss_shows_as_retransmissions() {
     let _alone = alone(); // Compares rates.
@@ -47,8 +47,8 @@ fn loss_shows_as_retransmissions() {
     assert!(output.status.success(), "{output:?}");
     let probes = probes(&output);
     let of = |host: &str, key: &str| probes["hosts"][host][key].as_f64();
-    // 26 MB are some 18,000 segments; half of what was lost is far beyond chance. There is no such bound
-    // above: on a busy machine acknowledgements come late, and TCP sends what was not lost again.
+    // 26 MB are some 18,000 segments; half of the lost share is far beyond chance. There is no such upper bound: on a
+    // busy machine acknowledgements come late, and TCP retransmits segments that were not lost.
     let share = |host| of(host, "tcp.retransmitted_share").expect("both hosts send segments");
     assert!((LOSS / 2.0..1.0).contains(&share("server")), "{probes:#}");
     assert!(share("client") < share("server"), "{probes:#}");
@@ -57,7 +57,7 @@ fn loss_shows_as_retransmissions() {
     assert!(bytes("client", "received_bytes_per_s") > 5.0 * bytes("client", "sent_bytes_per_s"));
     assert!(of("local", "cpu.busy_share").is_some() && of("server", "cpu.busy_share").is_none());
     assert!(of("local", "tcp.sent_segments_per_s").is_none());
-    // Who served is told apart from who asked.
+    // The server's figures are separate from the client's.
     assert!(
         of("server", "process.t.resident_bytes").is_some_and(|bytes| bytes > 1e5),
         "{probes:#}"
@@ -67,7 +67,7 @@ fn loss_shows_as_retransmissions() {
     );
 }
 
-/// Who wants no probes has none, and who wants some has those.
+/// Probes can be turned off, or selected.
 #[test]
 fn probes_are_chosen() {
     let experiment = |probes: &str| {
@@ -81,7 +81,7 @@ fn probes_are_chosen() {
         output.status.success() && probes(&output).is_null(),
         "{output:?}"
     );
-    // Shorter than its interval, a run has one sample: of all of it.
+    // A run shorter than its interval has one sample, which covers all of it.
     let output = run(&experiment("only = [\"activity\", \"memory\"]"));
     let some = probes(&output);
     let keys = some["hosts"]["local"].as_object().expect("figures").keys();
@@ -96,8 +96,8 @@ fn probes_are_chosen() {
     );
 }
 
-/// What parts of a device say is recorded like any probe, of a target that is served too, also when its process is killed
-/// meanwhile: its counters begin again, and of that stretch there is no rate.
+/// Statistics of a device's parts are recorded like any probe, also for a served target, and also if its process is
+/// killed meanwhile: its counters restart, and that interval has no rate.
 #[test]
 fn parts_of_served_devices_are_recorded() {
     let output = run(
@@ -114,7 +114,7 @@ fn parts_of_served_devices_are_recorded() {
         figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0),
         "{probes:#}"
     );
-    // Nothing else was asked for, and the other LUN has no parts.
+    // No other probe was selected, and the other LUN has no parts.
     assert!(
         figures
             .keys()

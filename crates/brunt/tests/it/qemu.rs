@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{CHAP, Target, TempDir, need, succeed};
 
 fn qemu() -> bool {
-    // The block driver is a module in its own package.
+    // The block driver is a module in a separate package.
     let Some(_) = need("qemu-img", "qemu-utils") else {
         return false;
     };
@@ -26,7 +26,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
         command.args(["-c", text]);
     }
     let out = succeed(command.arg(url), 120);
-    // qemu-io prints a pattern's mismatch and goes on.
+    // qemu-io prints a pattern mismatch and continues.
     assert!(
         !out.contains("failed") && !out.contains("Pattern verification"),
         "{out}"
@@ -34,8 +34,8 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
     out
 }
 
-/// What QEMU writes it reads back, in sizes from a block to several bursts, with
-/// discards and write-zeroes between; and it sees the size and the provisioning we have.
+/// QEMU reads back what it wrote, in sizes from a block to several bursts, with discards and write-zeroes in between;
+/// it sees our size and provisioning.
 #[test]
 fn patterns_come_back() {
     if !qemu() {
@@ -100,8 +100,7 @@ fn deep_queue_with_chap() {
     assert!(!refused.status.success(), "a wrong secret was let in");
 }
 
-/// An image goes out to a `file:` LUN and comes back byte for byte, also after the
-/// target was killed and started again.
+/// An image written to a `file:` LUN is read back byte for byte, even after the target was killed and restarted.
 #[test]
 fn image_survives_a_restart() {
     if !qemu() {

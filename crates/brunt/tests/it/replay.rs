@@ -1,4 +1,4 @@
-//! `brunt replay` and replayed workloads as a user has them: figures, verdicts, mistakes, results.
+//! `brunt replay` and replayed workloads as a user runs them: figures, verdicts, mistakes, results.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// What a command says that fails with this status.
+/// Standard error of a command that fails with this status.
 fn refused(arguments: &[&str], status: i32) -> String {
     let output = brunt().args(arguments).output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -22,7 +22,7 @@ fn refused(arguments: &[&str], status: i32) -> String {
     said
 }
 
-/// The same requests go out, whatever decides when: at most the verdict suffers from a busy machine.
+/// The same requests are sent, whatever determines their times; a busy machine affects at most the verdict.
 #[test]
 fn a_real_trace_is_replayed() {
     let trace = trace();
@@ -38,7 +38,7 @@ fn a_real_trace_is_replayed() {
             .arg(&trace)
             .args(["null:64GiB", "--workers", "2"])
             .args(timing);
-        // On a busy machine it may be late, and the verdict with it: then the exit status is 1.
+        // A busy machine may be late, and the verdict with it: then the exit status is 1.
         let answer = command.output().expect("the program runs");
         let found = json(&String::from_utf8_lossy(&answer.stdout));
         let fidelity = &found["fidelity"];
@@ -129,7 +129,7 @@ fn mistakes_are_named_with_their_option() {
     );
 }
 
-/// What a format leaves open is stated alike for a look at a trace, for its replay and in an experiment.
+/// Options for what a format leaves open work alike in `trace info`, in a replay and in an experiment.
 #[test]
 fn what_a_format_leaves_open_is_stated() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -236,7 +236,7 @@ fn experiment(folder: &Path, keys: &str) -> PathBuf {
     path
 }
 
-/// An experiment with a replay keeps its fidelity with each run, in `summary.json`, in the table and on the page.
+/// An experiment with a replay records each run's fidelity in `summary.json`, in the table and on the page.
 #[test]
 fn an_experiment_keeps_its_fidelity() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -266,8 +266,8 @@ fn an_experiment_keeps_its_fidelity() {
     assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
 }
 
-/// The same 500 requests as a table, as SPC and in each form that SPC is converted to: what is read is what is sent, and no
-/// form differs from another. (Times are in the microseconds that all of them have.)
+/// The same 500 requests as a table, as SPC and in each form that SPC is converted to: the requests read are the
+/// requests sent, and all forms agree. (Times are in microseconds, which all of them have.)
 #[test]
 fn one_trace_in_every_form_is_one_replay() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -352,7 +352,7 @@ fn one_trace_in_every_form_is_one_replay() {
     }
 }
 
-/// Three devices of one trace in turn: 60 requests each.
+/// A trace with three devices in turn: 60 requests each.
 fn three_devices(folder: &Path) -> String {
     let path = folder.join("server.iolog");
     let mut text = String::from("fio version 3 iolog\n");
@@ -367,7 +367,7 @@ fn three_devices(folder: &Path) -> String {
     path.to_str().expect("a plain path").to_string()
 }
 
-/// Devices of a trace go to the targets that are named for them, in one replay.
+/// Devices of a trace go to the targets named for them, in one replay.
 #[test]
 fn devices_of_a_trace_go_to_their_targets() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -420,7 +420,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     );
     assert!(written[60 * 4096..].iter().all(|byte| *byte == 0));
 
-    // A target that is only read is opened read-only, whatever it holds and whatever is written elsewhere.
+    // A target that is only read is opened read-only, whatever it holds and whatever is written to other targets.
     let path = folder.path().join("mixed.iolog");
     let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
     for at in 0..20u64 {
@@ -527,7 +527,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     }
 }
 
-/// An experiment opens for writing only targets that the trace writes to, whatever else it writes to.
+/// An experiment opens a target for writing only if the trace writes to it, whatever else is written.
 #[test]
 fn a_target_that_is_only_read_is_opened_read_only() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -583,7 +583,7 @@ fn a_target_that_is_only_read_is_opened_read_only() {
     assert!(said.contains("allow_overwrite"), "{said}");
 }
 
-/// What does not fit is refused alike by the check and by the run, which leaves no folder behind.
+/// A trace that doesn't fit is refused alike by the check and by the run, which leaves no folder behind.
 #[test]
 fn a_run_refuses_what_its_check_refuses() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -625,7 +625,7 @@ fn a_run_refuses_what_its_check_refuses() {
     }
 }
 
-/// `--check` reads the trace and holds it against the targets.
+/// `--check` reads the trace and compares it with the targets.
 #[test]
 fn a_check_reads_the_trace() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -639,8 +639,8 @@ fn a_check_reads_the_trace() {
     assert!(said.contains("map") && said.contains("wrap"), "{said}");
 }
 
-/// The benchmark says how well times were kept, and how fast a replay is, whatever the figures are on this machine. A long
-/// trace is replayed within 64 MiB.
+/// The benchmark reports how well times were kept, and how fast a replay is, whatever the figures on this machine. A
+/// long trace is replayed within 64 MiB.
 #[test]
 fn the_benchmark_measures_both_sides() {
     let mut command = bench();
@@ -661,7 +661,7 @@ fn the_benchmark_measures_both_sides() {
         "{found}"
     );
     assert!(found["rates"]["replay"][0].as_f64() > Some(0.0), "{found}");
-    // All of its million requests at once would take 56 MB beside the buffers.
+    // All of its million requests at once would take 56 MB in addition to the buffers.
     assert!(
         found["memory_peak_bytes"]
             .as_u64()

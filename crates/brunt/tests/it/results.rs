@@ -1,5 +1,5 @@
-//! The tables that `brunt run` leaves, as their readers have them: every query of docs/results.md
-//! through the real DuckDB, after a SIGKILL and on a full disk too.
+//! The tables that `brunt run` leaves, as their readers see them: every query of docs/results.md in the real DuckDB,
+//! also after a SIGKILL and on a full disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn queries() -> Vec<(String, String)> {
     found
 }
 
-/// The rows that each statement answers with, after the page's views.
+/// The rows that each statement returns, after the page's views.
 fn ask(folder: &Path, statements: &[&str]) -> Vec<Vec<Value>> {
     let (_, views) = queries().swap_remove(0);
     let all: Vec<&str> = std::iter::once(views.as_str())
@@ -75,7 +75,7 @@ fn summary(folder: &Path) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// Requests of a run that were done, of all kinds.
+/// Completed requests of a run, of all kinds.
 fn completed_of(run: &Value) -> f64 {
     run["ops"]
         .as_array()
@@ -99,7 +99,7 @@ fn close(a: f64, b: f64, share: f64) {
     );
 }
 
-/// Each query of the page runs as it stands there, and says what `summary.json` says.
+/// Each query of the page runs as written, and agrees with `summary.json`.
 #[test]
 fn queries_agree_with_the_summary() {
     let _alone = alone(); // Keeps both cores busy.
@@ -134,7 +134,7 @@ fn queries_agree_with_the_summary() {
         write(&folder, &text.replace("REQUESTS", &requests.to_string()))
     };
     let mut out = folder.join("out");
-    // A busy machine may be too late with a fault in a short run, which is void then.
+    // On a busy machine the fault may come too late in a short run, which is invalid then.
     for requests in [1500, 6000, 24_000] {
         out = folder.join(&format!("out-{requests}"));
         let run = run_within(
@@ -196,7 +196,7 @@ fn queries_agree_with_the_summary() {
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
-        // As if the runs were independent; the summary's is as wide, or wider where neighbours are alike.
+        // As if the runs were independent; the summary's is as wide, or wider if neighbours are alike.
         assert!(
             number(row, "half_width") <= half_width * 1.001,
             "{row} {half_width}"
@@ -236,7 +236,7 @@ fn queries_agree_with_the_summary() {
         .collect();
     assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
 
-    // Each extent of a run, and each interval: nothing is missing, nothing there twice.
+    // Each extent of a run, and each interval: nothing is missing or duplicated.
     let completed: f64 = runs().map(completed_of).sum();
     let seconds = answer("p99 over time of each run");
     assert_eq!(
@@ -258,7 +258,7 @@ fn queries_agree_with_the_summary() {
         .map(|row| row["max_us"].as_f64().unwrap_or(0.0))
         .fold(0.0, f64::max);
     close(longest, number(&first["response"], "max_us"), 1e-9);
-    // 750 ms at the least, of which a worker that was held up may miss some intervals.
+    // 750 ms at least, of which a delayed worker may miss some intervals.
     assert!(line.len() >= 4, "{}", line.len());
 
     let cdf = answer("Latency CDF");
@@ -276,7 +276,7 @@ fn queries_agree_with_the_summary() {
         .fold(0.0, f64::max);
     close(number(&slowest[0], "response_us"), longest, 1e-9);
 
-    // The fault loses requests, and only where and while it is there.
+    // Requests are lost only on the fault's target and only while it is in effect.
     let lost = answer("What was lost");
     let told: f64 = points
         .iter()
@@ -296,7 +296,7 @@ fn queries_agree_with_the_summary() {
     );
     let phases = answer("Throughput before, during and after each fault");
     for row in phases {
-        // None where a busy machine answered nothing in that time.
+        // None if a busy machine completed nothing in that time.
         let Some(share) = row["share_done"].as_f64() else {
             continue;
         };
@@ -334,7 +334,7 @@ fn queries_agree_with_the_summary() {
         "queries that nothing is known about"
     );
 
-    // Single requests tell the same as histograms and runs.
+    // Single requests agree with histograms and runs.
     let counted = ask(
         &out,
         &[
@@ -357,7 +357,7 @@ fn queries_agree_with_the_summary() {
     }
 }
 
-/// Values of a column over all parts.
+/// Values of a column from all parts.
 fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
     let mut values = Vec::new();
     read_table(folder, table, |batch| {
@@ -367,7 +367,7 @@ fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
     values
 }
 
-/// All tables are readable, by DuckDB too where it is.
+/// Asserts that all tables are readable, also by DuckDB if it is installed.
 fn readable(folder: &Path) {
     let rows = |table: &'static Table| {
         let mut rows = 0;
@@ -393,8 +393,8 @@ fn readable(folder: &Path) {
     }
 }
 
-/// A SIGKILL in the middle of a run leaves readable tables, with every row but those of
-/// the open parts, and a summary that says that it is not all.
+/// A SIGKILL during a run leaves readable tables, with every row except those of the open parts, and a
+/// summary marked as incomplete.
 #[test]
 fn a_kill_leaves_readable_tables() {
     let _alone = alone(); // Keeps both cores busy.
@@ -429,8 +429,8 @@ fn a_kill_leaves_readable_tables() {
     readable(&out);
     assert_eq!(summary(&out)["complete"], false);
     assert!(column(&out, &runs::TABLE, "run").is_empty());
-    // Closed parts hold what one worker did, in the order in which it was done: with eight
-    // outstanding, every request that was made eight before the last one is there.
+    // Closed parts hold one worker's requests in order of completion: with eight outstanding, every request issued
+    // eight before the last one is there.
     let mut sequence = column(&out, &requests::TABLE, "sequence");
     assert!(sequence.len() >= 2 * 122_880, "{}", sequence.len());
     sequence.sort_unstable();
@@ -443,7 +443,7 @@ fn a_kill_leaves_readable_tables() {
     );
 }
 
-/// A run that is killed after its first intervals has them on disk, the first one first, and they are readable.
+/// A run that is killed after its first intervals has them on disk, from the first one on, and they are readable.
 #[test]
 fn a_short_run_that_is_killed_has_its_intervals() {
     let _alone = alone(); // Keeps both cores busy.
@@ -470,7 +470,7 @@ fn a_short_run_that_is_killed_has_its_intervals() {
         .expect("it starts");
     let indexes = || column(&out, &intervals::TABLE, "interval");
     eventually("a folder", 60, || out.join("summary.json").exists());
-    // The first one comes alone or nearly so, and others follow, while the run goes on.
+    // The first interval arrives alone or nearly so, and others follow, during the run.
     eventually("the first interval", 60, || !indexes().is_empty());
     let first = indexes().len();
     eventually("later intervals", 60, || indexes().len() > first);
@@ -486,7 +486,7 @@ fn a_short_run_that_is_killed_has_its_intervals() {
     assert_eq!(summary(&out)["complete"], false);
 }
 
-/// Single requests are not kept back until there are many of them.
+/// Single requests are not held back until there are many of them.
 #[test]
 fn a_killed_run_has_its_requests_at_a_low_rate() {
     let _alone = alone();
@@ -519,16 +519,15 @@ fn a_killed_run_has_its_requests_at_a_low_rate() {
     run.wait().expect("it ends");
     let intervals = column(&out, &intervals::TABLE, "end_ns");
     let (last, end) = (times().into_iter().max(), intervals.into_iter().max());
-    // Intervals are a second long and written within another one.
+    // Intervals are a second long and written within another second.
     assert!(
         last.unwrap() > end.unwrap() - 1_000_000_000,
         "{last:?} of {end:?}"
     );
 }
 
-/// A full disk ends the experiment with status 1 and a clear word, and keeps what was
-/// measured: every request of which the observer was told is on disk, and the summary says what
-/// happened.
+/// A full disk ends the experiment with status 1 and a clear message, and the measurements are kept: every request
+/// reported to the observer is on disk, and the summary says what happened.
 #[test]
 fn a_full_disk_keeps_what_was_measured() {
     let _alone = alone(); // Keeps both cores busy.
@@ -547,7 +546,7 @@ fn a_full_disk_keeps_what_was_measured() {
         stop = { time = "2m" }
         "#,
     );
-    // A disk of 8 MiB that is gone with the namespace it is mounted in; what it held is copied out.
+    // A disk of 8 MiB that disappears with its mount namespace; its contents are copied out.
     let script = r#"
         mount -t tmpfs -o size=8m none "$1" || exit 77
         "$2" run "$3" --out "$1/out"; status=$?
@@ -606,7 +605,7 @@ fn a_full_disk_keeps_what_was_measured() {
         "{requests} {completed}"
     );
     assert_eq!(completed, counted);
-    // Of requests the observer is told every 4096, of intervals every 10 ms: the two differ by that.
+    // The observer receives requests every 4096, and intervals every 10 ms: the two differ by that.
     let longest: i64 = column(&kept, &intervals::TABLE, "completed")
         .into_iter()
         .max()
@@ -627,8 +626,7 @@ fn a_full_disk_keeps_what_was_measured() {
     );
 }
 
-/// Memory does not grow with the number of requests on record. A million of them in memory
-/// would be 88 MB beside the rest.
+/// Memory does not grow with the number of recorded requests. A million of them in memory would add 88 MB.
 #[test]
 fn memory_stays_flat() {
     let _alone = alone(); // Keeps both cores busy.

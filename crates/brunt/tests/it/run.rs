@@ -1,5 +1,4 @@
-//! `brunt run` and `brunt verify` as a user has them: a file in, figures out, mistakes answered,
-//! losses found.
+//! `brunt run` and `brunt verify` as a user runs them: a file in, figures out, mistakes reported, losses found.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -25,8 +24,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// `--check` touches nothing, a run leaves its summary, and a second one does not
-/// overwrite it.
+/// `--check` touches nothing, a run leaves its summary, and a second run doesn't overwrite it.
 #[test]
 fn run_leaves_a_summary() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -62,7 +60,7 @@ fn run_leaves_a_summary() {
     }
     let again = brunt(&["run", &file, "--out", out]);
     assert_eq!(again.status.code(), Some(2));
-    // Its page, and the same again from what is on disk.
+    // The report page, and the same page generated from the files on disk.
     let page = std::fs::read_to_string(results.join("report.html")).expect("a page");
     assert!(
         page.contains("Complete: 4 of 4 runs")
@@ -87,8 +85,8 @@ fn run_leaves_a_summary() {
     );
 }
 
-/// `--check` refuses what does not fit a target whose size is known without opening it, and makes nothing;
-/// `--check=open` opens the rest.
+/// `--check` refuses what doesn't fit a target whose size is known without opening it, and creates nothing;
+/// `--check=open` opens the others.
 #[test]
 fn check_looks_at_regions() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -126,7 +124,7 @@ fn check_looks_at_regions() {
     );
     let (status, said) = check("null:1GiB?delay=nonsense", "", "--check");
     assert_eq!(status, Some(2), "{said}");
-    // What is known only when it is opened.
+    // Facts known only once it is opened.
     let disk = folder.join("disk.img");
     let url = format!("file:{}?size=1MiB&create=yes", disk.display());
     let (status, said) = check("/nowhere/disk", "", "--check");
@@ -145,7 +143,8 @@ fn check_looks_at_regions() {
     assert!(!folder.join("experiment.results").exists());
 }
 
-/// Trims, zeroes and flushes are made in their shares, counted each for itself with the bytes they name, and refused where the target cannot.
+/// Trims, zeroes and flushes are made in their shares, counted separately with the bytes that they name, and refused if
+/// the target doesn't support them.
 #[test]
 fn other_kinds_of_requests_are_made_and_counted() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -219,7 +218,7 @@ fn other_kinds_of_requests_are_made_and_counted() {
     );
 }
 
-/// A mistake is answered with file, line and what would be right, and exit status 2.
+/// A mistake is reported with file, line and a correction, and exit status 2.
 #[test]
 fn mistakes_are_answered() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -234,7 +233,7 @@ fn mistakes_are_answered() {
     );
 }
 
-/// What was acknowledged and is gone is found; what is there is not complained of.
+/// Lost acknowledged writes are found, and writes that are there aren't reported.
 #[test]
 fn verify_finds_lost_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -245,10 +244,10 @@ fn verify_finds_lost_writes() {
     let url = format!("file:{}?size=4MiB&create=yes&write_back=no", disk.display());
     let run = brunt(&["run", &experiment(folder, &url, &verify)]);
     assert!(run.status.success(), "{run:?}");
-    // The second run wrote over the first one's blocks, so its journal is the one that counts.
+    // The second run overwrote the first one's blocks, so its journal is the one that counts.
     let journal = journals.join("run-1");
     let device = format!("file:{}", disk.display());
-    // The folder of all runs is a likely mistake: the advice names the folder of one.
+    // Passing the folder of all runs is a likely mistake: the advice names the folder of one.
     let folder = journal.parent().expect("a folder");
     let told = brunt(&["verify", folder.to_str().expect("a plain path"), &device]);
     assert_eq!(told.status.code(), Some(2));
@@ -286,7 +285,7 @@ fn verify_finds_lost_writes() {
     );
 }
 
-/// What a write-back cache lost that nobody had flushed is reported, and is no failure; what was flushed is one.
+/// Unflushed writes that a write-back cache lost are reported, and are no failure; flushed ones are.
 #[test]
 fn verify_tells_flushed_from_unflushed_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -304,7 +303,7 @@ fn verify_tells_flushed_from_unflushed_writes() {
         );
         let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
         assert!(run.status.success(), "{run:?}");
-        // As after a power cut that nothing in the cache survived.
+        // As after a power cut that lost the whole cache.
         std::fs::write(&disk, vec![0; 4 << 20]).expect("the disk");
         let journal = journals.join("run-1");
         let answer = brunt(&[
@@ -321,7 +320,7 @@ fn verify_tells_flushed_from_unflushed_writes() {
             (0, code == 1),
             "{verdict:#}"
         );
-        // With flushes, few writes or none came after the last.
+        // With flushes, few or no writes followed the last flush.
         assert!(
             flush_every > 0 || count("lost_unflushed") > 0,
             "{verdict:#}"
@@ -329,8 +328,8 @@ fn verify_tells_flushed_from_unflushed_writes() {
     }
 }
 
-/// Rings work as the file says, which shows in the system calls that requests cost; and
-/// where the file leaves it open, what was chosen and why is on record.
+/// Rings work as the file says, which shows in the number of system calls per request. If the file leaves it open, the
+/// choice and its reason are recorded.
 #[test]
 fn rings_work_as_stated() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -365,8 +364,8 @@ fn rings_work_as_stated() {
     );
 }
 
-/// One file under two names is one storage: whether both targets are written or one, they are refused, with both names, if
-/// they are used at once.
+/// One file under two names is one storage: if both targets are used at once and at least one is written, they are
+/// refused, with both names.
 #[test]
 fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -419,12 +418,12 @@ fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time()
     );
     let (code, none) = run(1.0, 1.0, together);
     assert_eq!(code, Some(0), "{none}");
-    // One after the other.
+    // Used one after the other.
     let (code, turns) = run(0.0, 1.0, "");
     assert_eq!(code, Some(0), "{turns}");
 }
 
-/// Exports that take little at once are looked at in pieces, and written.
+/// Exports with a small maximum request size are checked in pieces, and written.
 #[test]
 fn a_device_with_short_requests_is_checked_and_written() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! No secret of a user's is in a result, on a terminal, or on a page: whatever it consists of, and also when the text that
-//! has it is wrong.
+//! No secret of a user appears in a result, on a terminal, or on a page, whatever its characters, and even if the text
+//! that contains it is wrong.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ use crate::support::{TARGET_NAME, Target};
 use brunt_lake::read_table;
 use brunt_result::tables::environment;
 
-/// What people choose for passwords; none is part of any other text.
+/// Typical passwords; none is part of any other text.
 const SECRETS: [&str; 9] = [
     "zQ9plainzQ9x",
     "zQ9/slash/zQ9",
@@ -23,7 +23,7 @@ const SECRETS: [&str; 9] = [
     "zQ9?q=1zQ9xyz",
     "zQ9\\back]zQ9[",
 ];
-/// In each of them.
+/// Part of each secret.
 const MARK: &str = "zQ9";
 
 fn holds_no_secret(what: &str, bytes: &[u8]) {
@@ -57,7 +57,7 @@ fn run_brunt(arguments: &[&str], folder: &Path) -> Output {
     output
 }
 
-/// A string of TOML.
+/// A TOML string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -74,7 +74,7 @@ fn experiment(url: &str) -> String {
 fn results_of_a_target_with_passwords_hold_none_of_them() {
     for secret in SECRETS {
         let own = format!("tester:{secret}");
-        // In an option, what looks like the begin of options would be taken for that, and a bracket for the end of a device.
+        // In an option, the character that begins options and the bracket that ends a device would be taken for those.
         let second = format!("{}-2", secret.replace('?', "+").replace(']', ")"));
         let other = format!("target:{second}");
         let target = Target::start(&[
@@ -99,7 +99,7 @@ fn results_of_a_target_with_passwords_hold_none_of_them() {
         let mode = std::fs::metadata(&results).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         assert!(folder_holds_no_secret(&results) > 10);
-        // Tables are compressed, so the rows are read.
+        // Tables are compressed, so read their rows.
         let mut has_text = false;
         read_table(&results, &environment::TABLE, |rows| {
             for value in rows.texts("value") {
@@ -146,10 +146,10 @@ fn messages_about_wrong_files_hold_no_secret() {
         let url = format!("iscsi://tester%{secret}@h/iqn/0?target_password={secret}");
         let good = experiment(&url);
         for (from, to) in [
-            // No TOML any more, in the line of the secret and elsewhere.
+            // Invalid TOML, in the line of the secret and elsewhere.
             ("url = \"", "url = "),
             ("[workloads.w]", "[workloads.w"),
-            // A wrong key next to it, wrong types, and a key that is a secret's.
+            // A wrong key next to the secret, wrong types, and the key `password`.
             ("url = ", "uri = "),
             ("[targets.t]\nurl = ", "targets = "),
             ("url = ", "url = [] # "),
@@ -174,7 +174,7 @@ fn the_token_of_a_detached_runs_page_is_its_owners_alone() {
     let folder = tempfile::tempdir().unwrap();
     let text = "name = \"d\"\nrepetitions = 1\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { time = \"100ms\" }\n";
     std::fs::write(folder.path().join("e.toml"), text).unwrap();
-    // Where the folder was made by its user, with a mode of their own.
+    // A results folder that the user created, with a mode of their own.
     std::fs::create_dir(folder.path().join("results")).unwrap();
     std::fs::write(folder.path().join("results/progress.txt"), "old").unwrap();
     let arguments = [

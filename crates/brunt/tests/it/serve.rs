@@ -1,5 +1,5 @@
-//! What an experiment serves itself: network, diskless and full target side by side without any set-up, roles
-//! that end with it whatever happens, and a role that dies.
+//! Targets that an experiment serves itself: network, diskless and full target in one experiment without any set-up,
+//! roles that end with it whatever happens, and a role that dies.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn is_there(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok()
 }
 
-/// One file lays the network, a local device, a diskless target and a full one side by side.
+/// One file compares the network, a local device, a diskless target and a full one.
 #[test]
 fn four_layers_in_one_experiment() {
     let folder = TempDir::new("serve");
@@ -76,7 +76,7 @@ fn four_layers_in_one_experiment() {
     }
 }
 
-/// A LUN that cannot be served is answered with what the target says about it.
+/// An error about a LUN that can't be served has the target's message.
 #[test]
 fn a_wrong_lun_is_answered() {
     let folder = TempDir::new("serve");
@@ -91,7 +91,7 @@ fn a_wrong_lun_is_answered() {
     );
 }
 
-/// A role that dies in a run voids it, and the message says so.
+/// A role that dies during a run invalidates it, and the message says so.
 #[test]
 fn a_death_voids_the_run() {
     let folder = TempDir::new("serve");
@@ -112,7 +112,7 @@ fn a_death_voids_the_run() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("san ended unexpectedly (signal: 9"), "{said}");
-    // What would have kept the run: from when it died.
+    // The settings that would have kept the run valid, from the time of the death.
     assert!(
         said.contains("of the run; a run with stop = { time = \""),
         "{said}"
@@ -122,7 +122,7 @@ fn a_death_voids_the_run() {
     assert!(summary.contains("ended unexpectedly"), "{summary}");
 }
 
-/// An experiment that is killed leaves no role behind, not even a frozen one; Ctrl-C ends both.
+/// A killed experiment leaves no role behind, not even a frozen one; Ctrl-C ends both.
 #[test]
 fn roles_end_with_the_experiment() {
     for signal in [Signal::KILL, Signal::INT] {
@@ -169,8 +169,8 @@ impl Launcher for Tested {
     }
 }
 
-/// A role is frozen, thawed, killed and started again on its address, from any thread; only a
-/// death that nobody asked for is one.
+/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an
+/// unrequested death counts as one.
 #[test]
 fn faults_of_a_role() {
     let serve = Serve::One("memory:1MiB".into());
@@ -203,7 +203,7 @@ fn faults_of_a_role() {
     open(&format!("{url}?timeout=300ms"))
         .err()
         .expect("nobody is there");
-    // From a thread that ends: the role must not end with it.
+    // Restarts from a thread that ends: the role must not end with it.
     let again = Arc::clone(&role);
     std::thread::spawn(move || again.restart())
         .join()

@@ -1,5 +1,5 @@
-//! `brunt serve` as its page uses it: an experiment is checked, run, watched, stopped, kept and compared over HTTP; strangers
-//! start nothing and read nothing; and no process outlives its server.
+//! `brunt serve` as its page uses it: an experiment is checked, run, watched, stopped, kept and compared over HTTP;
+//! strangers can start and read nothing; and no process outlives its server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::support::{TempDir, brunt, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Nothing here takes as long, unless it never comes.
+/// Longer than anything here takes, unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server, killed at the end.
+/// A server, killed on drop.
 struct Server {
     child: Child,
     address: String,
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// Asks as the page does; status and body.
+    /// Sends a request like the page does; returns status and body.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
         let body = body.map(Value::to_string);
         let mut headers = format!(
@@ -75,7 +75,7 @@ impl Server {
         )
     }
 
-    /// Asks in any way.
+    /// Sends any request.
     fn raw(&self, what: &str, headers: &str, host: &str, body: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(&self.address).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -85,7 +85,7 @@ impl Server {
         )
         .expect("it reads");
         let mut answer = Vec::new();
-        // Whoever is refused early may find the connection reset.
+        // A request that is refused early may find its connection reset.
         let _ = socket.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer
@@ -104,7 +104,7 @@ impl Server {
         )
     }
 
-    /// Starts an experiment; its id.
+    /// Starts an experiment; returns its id.
     fn begin(&self, text: &str) -> String {
         let (status, answer) = self.json("POST", "/api/runs", Some(&json!({ "text": text })));
         assert_eq!(status, 201, "{answer}");
@@ -124,7 +124,7 @@ impl Server {
         serde_json::from_str(&std::fs::read_to_string(file).expect("a summary")).expect("JSON")
     }
 
-    /// Frames from here on.
+    /// The live frames from now on.
     fn events(&self) -> LiveEvents {
         LiveEvents::of(&self.address)
     }
@@ -137,7 +137,7 @@ impl Server {
         .expect("it is ours");
     }
 
-    /// Processes that name this server's folder, but the server.
+    /// Processes that name this server's folder, except the server.
     fn processes(&self) -> Vec<String> {
         let folder = self.folder.join("results").display().to_string();
         let all = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -153,7 +153,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The run reads the end of its server, and ends.
+        // The run notices its server's end, and ends.
         eventually("no process is left", 60, || self.processes().is_empty());
     }
 }
@@ -162,7 +162,7 @@ fn is(frame: &Value, kind: &str) -> bool {
     frame["frame"] == kind
 }
 
-/// An experiment of one short run after the other.
+/// An experiment of two short runs.
 fn short(name: &str) -> String {
     format!(
         "# a comment\nname = \"{name}\"\nrepetitions = 2\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
@@ -170,11 +170,11 @@ fn short(name: &str) -> String {
     )
 }
 
-/// One that nobody waits for.
+/// An experiment too long to wait for.
 const LONG: &str = "name = \"long\"\nrepetitions = 1\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
                     arrival = { kind = \"open\", rate = 100 }\ninterval = \"250ms\"\nstop = { time = \"3600s\" }\n";
 
-/// From the text to two results that are compared, as the page does it; its frames are the summary's figures.
+/// From the text to two compared results, as the page does it; the frames' figures are those of the summary.
 #[test]
 fn experiments_are_composed_run_watched_and_compared() {
     let server = Server::start(&[]);
@@ -290,7 +290,7 @@ fn experiments_are_composed_run_watched_and_compared() {
             .1,
         json!([])
     );
-    // The text as it was written, and the report of the end of the run.
+    // The text as it was written, and the report from the end of the run.
     assert_eq!(
         server.ask("GET", "/api/results/first/experiment", None).1,
         short("first")
@@ -299,7 +299,7 @@ fn experiments_are_composed_run_watched_and_compared() {
     let kept =
         std::fs::read_to_string(server.folder.join("results/first/report.html")).expect("a report");
     assert_eq!(report, (200, kept.clone()));
-    // Links need no header, and only they do.
+    // Only links need no header.
     for (path, body, what) in [
         ("/api/view", json!({ "report": "first" }), kept.as_str()),
         (
@@ -332,7 +332,7 @@ fn experiments_are_composed_run_watched_and_compared() {
     );
 }
 
-/// Stopping is Ctrl-C: the run ends with its report, and the next one can begin.
+/// Stopping works like Ctrl-C: the run ends with its report, and the next one can begin.
 #[test]
 fn a_run_is_stopped_with_its_report() {
     let server = Server::start(&[]);
@@ -373,7 +373,7 @@ fn a_run_is_stopped_with_its_report() {
         404
     );
     server.begin(&short("next"));
-    // Whoever looks on sees the next one without asking again.
+    // A connected viewer sees the next run without a new request.
     assert_eq!(
         events.find(|frame| is(frame, "plan")).expect("a plan")["experiment"],
         "next"
@@ -381,7 +381,7 @@ fn a_run_is_stopped_with_its_report() {
     server.wait_for_end();
 }
 
-/// Ctrl-C on the server ends the run with its report, in that order; SIGKILL leaves it to the run.
+/// Ctrl-C on the server ends the run with its report, in that order; after SIGKILL the run ends by itself.
 #[test]
 fn no_run_outlives_its_server() {
     for signal in [Signal::INT, Signal::KILL] {
@@ -405,7 +405,8 @@ fn no_run_outlives_its_server() {
     }
 }
 
-/// A mistake has its place, and what cannot be opened its reason; neither leaves a result behind.
+/// A mistake is reported with its place, and a target that can't be opened with the reason;
+/// neither leaves a result behind.
 #[test]
 fn what_cannot_run_says_why() {
     let server = Server::start(&[]);
@@ -439,7 +440,7 @@ fn what_cannot_run_says_why() {
         "{end}"
     );
     server.wait_for_end();
-    // What is secret in a text is not kept, nor in the file that hands it over.
+    // Secrets in a text aren't kept, not even in the file that hands it over.
     let results = server.folder.join("results");
     let files = |folder: &Path| {
         std::fs::read_dir(folder)
@@ -464,7 +465,8 @@ fn what_cannot_run_says_why() {
     assert!(!found.to_string().contains("geheimnis"), "{found}");
 }
 
-/// Without the token, in another's name, from another's page, with another's form: nothing is started, nothing read.
+/// Without the token, under another host name, from another page, or with another site's form, nothing is
+/// started and nothing is read.
 #[test]
 fn strangers_start_nothing_and_read_nothing() {
     let server = Server::start(&[]);
@@ -503,7 +505,7 @@ fn strangers_start_nothing_and_read_nothing() {
         ] {
             check(what, &format!("{headers}{kind}{length}"), &own, &body, 401);
         }
-        // With it, but in another's name: a name that was made to lead here, another page, a frame of one.
+        // With the token, but under another name: a host name that was pointed here, another page, a frame of one.
         check(
             what,
             &format!("{bearer}{kind}{length}"),
@@ -521,7 +523,7 @@ fn strangers_start_nothing_and_read_nothing() {
             403,
         );
     }
-    // The form of another site, which the browser sends without asking; and one of a site that has the token.
+    // Another site's form, which the browser sends without asking; and a form of a site that has the token.
     for form in [
         "application/x-www-form-urlencoded",
         "text/plain",
@@ -537,7 +539,7 @@ fn strangers_start_nothing_and_read_nothing() {
             415,
         );
     }
-    // Out of the folder of results.
+    // Paths that leave the folder of results.
     std::fs::create_dir(server.folder.join("outside")).expect("a folder");
     std::fs::copy(
         server.folder.join("results/mine/summary.json"),
@@ -569,7 +571,7 @@ fn strangers_start_nothing_and_read_nothing() {
             "{name}"
         );
     }
-    // A body that is longer than it may be is refused before it has come, and one that is promised is not waited for.
+    // An overlong body is refused before it arrives, and an announced body is not waited for.
     let long = format!("{bearer}{kind}Content-Length: {}\r\n", 8 << 20);
     check("POST /api/runs", &long, &own, "{", 413);
     check(
@@ -586,7 +588,7 @@ fn strangers_start_nothing_and_read_nothing() {
         "{\"text\":1",
         400,
     );
-    // Many who never finish asking do not keep the page from its owner.
+    // Many clients that never finish their requests don't lock the owner out.
     let slow: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut socket = TcpStream::connect(&own).expect("it listens");
@@ -604,7 +606,7 @@ fn strangers_start_nothing_and_read_nothing() {
     assert_eq!(results, 1, "nothing was started");
 }
 
-/// One who is to look only can start nothing, token or not.
+/// A view-only server starts nothing, with or without the token.
 #[test]
 fn a_server_that_starts_nothing_starts_nothing() {
     let server = Server::start(&["--no-start"]);

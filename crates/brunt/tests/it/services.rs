@@ -1,7 +1,7 @@
-//! Services: programs that an experiment starts, waits for, breaks and ends. Whatever a service does, or whatever ends
+//! Services: programs that an experiment starts, waits for, breaks and ends. Whatever a service does, and whatever ends
 //! the experiment, the error is clear and nothing is left: no process, no folder.
 //!
-//! The rule: what belongs to a test is found by a mark in its environment, which all its processes inherit.
+//! The rule: a test finds its processes by a mark in their environment, which all of them inherit.
 
 use crate::support;
 use std::fs;
@@ -15,8 +15,8 @@ use crate::support::{Running, eventually, need, processes_with, run_within, skip
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// One that waits for another, with its preparation, its environment, and its log beside the results; and the measurement
-/// goes through it.
+/// A service waits for another, with its preparation, its environment, and its log among the results; the
+/// measurement goes through it.
 #[test]
 fn services_run_in_their_order() {
     let marked = Marked::new("order");
@@ -44,7 +44,7 @@ fn services_run_in_their_order() {
     );
 }
 
-/// What does not become ready, in each of the ways in which it may not.
+/// Services that don't become ready, in each possible way.
 #[test]
 fn a_service_that_never_becomes_ready() {
     let marked = Marked::new("never");
@@ -72,12 +72,12 @@ fn a_service_that_never_becomes_ready() {
     refused(&taken, &["is taken by another program"]);
 }
 
-/// One that ends by itself makes the run invalid, with what it said last.
+/// A service that exits makes the run invalid; the message has its last output.
 #[test]
 fn a_service_that_dies_by_itself() {
     let marked = Marked::new("dies");
     let services = "[services.weak]\ncommand = \"sleep 0.1; echo out of luck; exit 7\"\n";
-    // Each run looks before and after.
+    // Each run checks the services before and after.
     let text = format!("{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{services}")
         .replace("repetitions = 1", "repetitions = 9");
     let (went_well, _, said) = marked.run(&text);
@@ -99,7 +99,7 @@ fn a_service_that_dies_by_itself() {
     );
 }
 
-/// One that says more than its log may hold is ended, and the log is no longer than that.
+/// A service that exceeds its log limit is ended, and the log is no longer than that.
 #[test]
 fn a_service_that_floods_its_log() {
     let marked = Marked::new("floods");
@@ -110,12 +110,12 @@ fn a_service_that_floods_its_log() {
     assert_eq!(marked.log("loud").len(), 65536);
 }
 
-/// One that takes more memory than it may is ended.
+/// A service that exceeds its memory limit is ended.
 #[test]
 fn a_service_that_takes_too_much_memory() {
     let marked = Marked::new("memory");
     marked.refused(
-        // tail keeps all of it, and nobody reads what it says.
+        // tail buffers all of it, and its output is never read.
         "[services.large]\nready = { port = 0 }\nlimits = { memory = \"16MiB\" }\n\
          command = \"head -c 40000000 /dev/zero | tail -c 40000000 | sleep 1000\"\n",
         &[
@@ -125,7 +125,7 @@ fn a_service_that_takes_too_much_memory() {
     );
 }
 
-/// Its limit of open files is the kernel's for it.
+/// A service's limit of open files is enforced by the kernel.
 #[test]
 fn a_service_has_its_limit_of_files() {
     let marked = Marked::new("files");
@@ -136,7 +136,7 @@ fn a_service_has_its_limit_of_files() {
     assert_eq!(marked.log("few"), "100 files\n");
 }
 
-/// One that moves to the background has to say so; what it leaves there is the service then, and ends with it.
+/// A service that daemonizes must declare it; the background process then counts as the service, and ends with it.
 #[test]
 fn a_service_that_forks_away() {
     let marked = Marked::new("forks");
@@ -156,7 +156,7 @@ fn a_service_that_forks_away() {
     );
 }
 
-/// One that does not end when it is asked to is killed.
+/// A service that doesn't end on request is killed.
 #[test]
 fn a_service_that_does_not_end() {
     let marked = Marked::new("stays");
@@ -166,7 +166,7 @@ fn a_service_that_does_not_end() {
     assert!(went_well, "{said}");
 }
 
-/// A fault kills a service and starts it again, another one stops it, under a load that checks its data.
+/// One fault kills a service and restarts it, another one freezes it, under a load that verifies its data.
 #[test]
 fn faults_break_a_service() {
     let marked = Marked::new("breaks");
@@ -192,7 +192,7 @@ fn faults_break_a_service() {
         "{faults}"
     );
     assert_eq!(faults[0]["place"], "service store", "{faults}");
-    // The disk was prepared once: a second time its data would have been gone.
+    // The disk was prepared once: preparing it again would have lost its data.
     assert_eq!(
         summary["points"][0]["runs"][0]["first_error"],
         Value::Null,
@@ -200,7 +200,7 @@ fn faults_break_a_service() {
     );
 }
 
-/// SIGKILL of the process that runs the experiment takes its services along, wherever they went, and their folder.
+/// SIGKILL of the experiment's process also ends its services, wherever they went, and removes their folder.
 #[test]
 fn a_killed_experiment_leaves_nothing() {
     let marked = Marked::new("killed");
@@ -211,7 +211,7 @@ fn a_killed_experiment_leaves_nothing() {
     marked.ends();
 }
 
-/// The same of one that is frozen by a fault just then, and of Ctrl-C.
+/// The same while a fault has frozen a service, and for Ctrl-C.
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
@@ -223,7 +223,7 @@ fn an_interrupted_experiment_leaves_nothing() {
     }
 }
 
-/// Nobody waits for a service after Ctrl-C.
+/// After Ctrl-C, the experiment doesn't wait for a service.
 #[test]
 fn an_interruption_while_a_service_starts() {
     let marked = Marked::new("starting");
@@ -231,15 +231,15 @@ fn an_interruption_while_a_service_starts() {
     marked.interrupted_at_start(&format!("{LOAD}{SHORT}{TARGET}{hour}"));
 }
 
-/// SIGKILL of a service's keeper makes the run invalid, and takes along what had moved to the background.
+/// SIGKILL of a service's keeper makes the run invalid, and ends what had moved to the background.
 #[test]
 fn a_killed_keeper_leaves_nothing() {
     let marked = Marked::new("keeper");
     let lines = "stop = { time = \"2s\" }\n[services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n";
-    // Each run looks before and after.
+    // Each run checks the services before and after.
     let text = format!("{LOAD}{lines}{TARGET}").replace("repetitions = 1", "repetitions = 9");
     let mut run = Running::start(&marked, &text);
-    // It is the child that has an order.
+    // The keeper is the child with an order in its environment.
     let keepers = processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
     let keeper = marked
         .pids()
@@ -283,8 +283,8 @@ fn services_on_hosts_of_a_lab() {
     marked.ends();
 }
 
-/// What a service mounts is seen by the workers of its host, whichever process they are threads of, and by nobody else; it is
-/// gone with the lab, and so is the folder that it was mounted in.
+/// A service's mounts are visible to the workers on its host, whichever process they are threads of, and nowhere else.
+/// They are gone with the lab, and so is the folder that holds them.
 #[test]
 fn mounts_of_services_belong_to_their_host() {
     let lab = "[lab]\nhosts = [\"client\", \"near\", \"far\"]\n[lab.links.wire]\nbetween = [\"client\", \"near\"]\n\
@@ -295,7 +295,7 @@ fn mounts_of_services_belong_to_their_host() {
              truncate --size 4M m/disk.img; echo mounted; exec sleep 1000\"\n"
         )
     };
-    // Where it is not mounted, there is a folder with nothing in it.
+    // Where it isn't mounted, the folder is empty.
     let elsewhere = "[services.look]\nhost = \"far\"\nafter = [\"mount\"]\nready = { line = \"seen\" }\n\
          command = \"echo $(ls -A $BRUNT_FOLDERS/mount/m | wc -l) seen; exec sleep 1000\"\n";
     let target = "[targets.disk]\nurl = \"file:{folder:mount}/m/disk.img?direct=no\"\n";
@@ -324,8 +324,8 @@ fn mounts_of_services_belong_to_their_host() {
     }
 }
 
-/// A service has folders for itself where its programs have fixed paths: empty at first, kept over a restart by a fault, seen by
-/// what else runs on its host, and by nobody on other hosts or outside.
+/// A service has private folders at its programs' fixed paths: empty at first, kept over a restart by a fault, visible
+/// to other processes on its host, but not on other hosts or outside.
 #[test]
 fn services_have_folders_for_themselves() {
     let marked = Marked::new("private");
@@ -383,7 +383,7 @@ fn services_have_folders_for_themselves() {
     );
 }
 
-/// A service that needs root is refused before any is started where there is none, or only a lab's.
+/// A service that needs root is refused before any service is started if root is missing, or only a lab's.
 #[test]
 fn a_service_that_needs_root() {
     let marked = Marked::new("root");
@@ -415,7 +415,7 @@ fn a_service_that_needs_root() {
         "{said}"
     );
     assert!(!marked.folder.join("results/services/first.log").exists());
-    // With them, it is a service like any other.
+    // With root, it is a service like any other.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap();
     if rustix::process::geteuid().is_root() && users.split_whitespace().eq(["0", "0", "4294967295"])
     {

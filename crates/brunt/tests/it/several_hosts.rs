@@ -1,5 +1,5 @@
-//! Workloads on other hosts: agents on this machine, started through what stands for ssh and behind TLS, with clocks of their
-//! own, run the load of one experiment together.
+//! Workloads on other hosts: agents on this machine, started through a stand-in for ssh and behind TLS, with different
+//! clocks, run the load of one experiment together.
 
 mod files;
 mod jobs;
@@ -23,7 +23,7 @@ use crate::support::{Target, brunt};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Writes an experiment and runs it: what came of it, and its folder of results.
+/// Writes an experiment and runs it; returns its output and its results folder.
 fn run(folder: &Path, name: &str, text: &str) -> (Output, PathBuf) {
     let file = folder.join(format!("{name}.toml"));
     // A machine that runs many tests at once may not answer for seconds.
@@ -56,8 +56,8 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// The lines for a host `a` whose agent runs in a name space of its own, where `setup` was done before; `None`, said aloud,
-/// where this machine allows no mounts.
+/// The lines for a host `a` whose agent runs in its own mount namespace, after `setup`; `None`, with a message, if this
+/// machine allows no mounts.
 fn host_with_mounts(folder: &Path, setup: &str) -> Option<String> {
     let tried = Command::new("unshare")
         .args(["-rm", "sh", "-c", setup])
@@ -89,7 +89,7 @@ fn disk(folder: &Path) -> String {
     disk.display().to_string()
 }
 
-/// Three hosts with clocks hundreds of seconds apart share a run: its requests are made once, in the time that it took.
+/// Three hosts with clocks hundreds of seconds apart share a run: its requests are made once, in the measured time.
 #[test]
 fn hosts_share_a_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -133,7 +133,7 @@ fn hosts_share_a_run() {
                     assert_eq!(completed, 3001, "as many as are wanted, all hosts together")
                 }
                 _ => {
-                    // Each host makes its third of the rate; requests of the last moments may be late.
+                    // Each host makes a third of the rate; the last requests may be late.
                     assert!((890..=900).contains(&completed), "{completed}");
                     assert!(
                         (0.999..1.001).contains(&measured),
@@ -187,7 +187,8 @@ fn requests_do_not_depend_on_where_workers_are() {
     assert_eq!(here, there);
 }
 
-/// What a host may not open, or what holds data, is refused before the first run, with words that lead on.
+/// A target that a host may not open, or that holds data, is refused before the first run, with a
+/// message that says what to do.
 #[test]
 fn what_is_not_allowed_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -251,8 +252,8 @@ fn what_is_not_allowed_is_refused() {
     );
 }
 
-/// Whether a worker of this process has been at work for 50 ms: its run has begun. (/proc/PID/task/TID/stat, fields 14 and 15,
-/// in hundredths of a second.)
+/// Whether a worker of this process has used 50 ms of processor time: its run has begun. (/proc/PID/task/TID/stat,
+/// fields 14 and 15, in hundredths of a second.)
 fn is_working(pid: i32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
@@ -272,7 +273,7 @@ fn is_working(pid: i32) -> bool {
     })
 }
 
-/// Sends a signal to the agent of host b once its run has begun; gives the agent's process.
+/// Sends a signal to the agent of host b once its run has begun; returns the agent's process id.
 fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
     let at = folder.to_path_buf();
     std::thread::spawn(move || {
@@ -293,8 +294,8 @@ fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
     })
 }
 
-/// A host whose agent dies or freezes during a run is noticed within seconds, the experiment ends and says which it was, and
-/// no agent is left.
+/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the
+/// host, and no agent is left.
 #[test]
 fn a_lost_host_ends_the_experiment() {
     for (signal, silence, expected) in [
@@ -336,7 +337,7 @@ fn a_lost_host_ends_the_experiment() {
     }
 }
 
-/// The example is what it says, with the addresses of agents and of a target that this test starts.
+/// The example works as described, with the addresses of agents and of a target that this test starts.
 #[test]
 fn the_example_runs() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -367,8 +368,8 @@ fn the_example_runs() {
     assert_eq!(summary["complete"], true);
 }
 
-/// A host that dies during a run, with both policies: what it and the others measured is kept and marked, the others go on or
-/// not, and no total silently lacks it.
+/// A host dies during a run, with both policies: its measurements and those of the others are kept and marked, the
+/// others continue or not, and every total that lacks the host says so.
 #[test]
 fn a_lost_host_is_marked() {
     for (policy, runs_wanted) in [("abort", 1), ("continue", 2)] {
@@ -452,7 +453,8 @@ fn a_lost_host_is_marked() {
     }
 }
 
-/// How far apart hosts started is measured on one time line, whatever their clocks say, and stands beside how sure that is.
+/// The spread of the hosts' starts is measured on one time line, whatever their clocks say, and
+/// reported with its uncertainty.
 #[test]
 fn the_start_spread_is_told() {
     let folder = TempDir::new().unwrap();
@@ -470,7 +472,7 @@ fn the_start_spread_is_told() {
     let summary = summary(&results);
     for host in summary["points"][0]["runs"][0]["hosts"].as_array().unwrap() {
         let [began, error] = ["began_us", "clock_error_us"].map(|key| host[key].as_f64().unwrap());
-        // Clocks are 400 ms and more apart; all begin at the start as it was known when they were told of it.
+        // Clocks are at least 400 ms apart; all hosts begin at the start as it was estimated when it was sent to them.
         assert!((-100_000.0..300_000.0).contains(&began), "{host:#}");
         assert!(
             error < 100_000.0 && host["received_bytes"].as_u64().unwrap() > 0,
@@ -485,8 +487,8 @@ fn the_start_spread_is_told() {
     );
 }
 
-/// A program that stands for ssh and starts a host in a mount namespace of its own, with a folder whose file system is full;
-/// `None`, said aloud, where that cannot be.
+/// The lines of a host started by a stand-in for ssh in its own mount namespace, with a folder whose file system is
+/// full; `None`, with a message, if that isn't possible.
 fn host_with_a_full_folder(folder: &Path, name: &str, program: &str) -> Option<String> {
     support::need("unshare", "util-linux")?;
     let trial = Command::new("unshare").args(["-rm", "true"]).status();
@@ -511,7 +513,8 @@ fn host_with_a_full_folder(folder: &Path, name: &str, program: &str) -> Option<S
     ))
 }
 
-/// A host whose storage is full in the middle of a run is named with what failed there, and what the others measured is theirs.
+/// A host whose storage fills up during a run is named with what failed there, and the
+/// measurements of the others are kept.
 #[test]
 fn a_host_whose_disk_is_full_is_named() {
     let folder = TempDir::new().unwrap();
@@ -564,7 +567,7 @@ fn a_host_whose_disk_is_full_is_named() {
     assert!(named && !words.contains(" on a ("), "{words}");
 }
 
-/// A host with no room for a copy of the program, or no memory for what a workload wants, is named before the first run.
+/// A host without room for a copy of the program, or without memory for a workload, is named before the first run.
 #[test]
 fn a_host_without_room_or_memory_is_named() {
     let folder = TempDir::new().unwrap();
@@ -584,7 +587,7 @@ fn a_host_without_room_or_memory_is_named() {
     };
     let own = folder.path().join("short");
     std::fs::create_dir(&own).unwrap();
-    // 400 MB of addresses.
+    // 400 MB of address space.
     let ssh = ssh_to_here(&own, "ulimit -v 400000");
     let program = env!("CARGO_BIN_EXE_brunt");
     let short =

@@ -1,9 +1,9 @@
-//! The Sheepdog client against real sheep: `SHEEP=FOLDER` with the programs `sheep` and `dog`, which no distribution packages
-//! (docs/stores.md says where they come from and what was tried). Each test has a cluster of its own on free ports; data is
-//! checked by `dog`, through another sheep than ours.
+//! The Sheepdog client against real sheep: `SHEEP=FOLDER` with the programs `sheep` and `dog`, which no distribution
+//! packages (docs/stores.md says where they come from and what was tried). Each test has its own cluster on free ports;
+//! data is checked by `dog`, through a different sheep.
 //!
-//! Without `SHEEP` these tests are skipped, also where everything else is required: there is no package to install.
-//! What a sheep answers without one at hand: crates/brunt-store/tests/it/sheepdog_recorded.rs.
+//! Without `SHEEP` these tests are skipped, even where everything else is required: there is no package to install.
+//! Tests against recorded replies of a sheep: crates/brunt-store/tests/it/sheepdog_recorded.rs.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const MIB: u64 = 1 << 20;
 const OBJECT: u64 = 4 * MIB;
 
-/// Sheep on this machine, each a zone of its own, held together by the `local` cluster driver.
+/// Sheep on this machine, each in a separate zone, joined by the `local` cluster driver.
 struct Cluster {
     programs: PathBuf,
     folder: TempDir,
@@ -96,7 +96,7 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // It forks helpers: they end with its group.
+        // It forks helpers, which end with its process group.
         self.sheep[index] = Some(command.process_group(0).spawn().expect("sheep starts"));
     }
 
@@ -163,7 +163,7 @@ impl Drop for Cluster {
     }
 }
 
-/// One thread's hand on a backend.
+/// A per-thread handle to a backend.
 struct Hand {
     ring: Ring,
     device: Box<dyn Device>,
@@ -205,7 +205,7 @@ impl Hand {
         done
     }
 
-    /// One request, also on what a test knows of the disk.
+    /// Runs one request, and applies it to the test's model of the disk.
     fn one(&mut self, model: &mut [u8], op: Op, offset: u64, len: u64, byte: u8) {
         let request = self.request(0, op, offset, len, byte);
         let done = self.run(vec![request]).pop().unwrap();
@@ -218,8 +218,8 @@ impl Hand {
     }
 }
 
-/// What is written is what `dog` reads, over the edges of objects; a snapshot taken meanwhile keeps what was there, a clone
-/// begins with it; holes, zeros and dropped objects are what they should be.
+/// `dog` reads what was written, across the edges of objects; a snapshot taken in between keeps the old data, and a
+/// clone starts with it; holes, zeroes and dropped objects are as expected.
 #[test]
 fn data_snapshots_and_clones() {
     let Some(cluster) = Cluster::start(3, &["-c", "2"]) else {
@@ -249,7 +249,7 @@ fn data_snapshots_and_clones() {
     hand.one(&mut model, Op::Unmap, 0, OBJECT + 8192, 0);
     hand.one(&mut model, Op::Write, 4096, 512, 5);
     for _ in 0..5 {
-        // Servers remove what was dropped some time later: it is not what is written next.
+        // Servers remove dropped objects some time later, which must not remove what is written next.
         hand.one(&mut model, Op::Unmap, OBJECT, OBJECT, 0);
         hand.one(&mut model, Op::Read, 0, 3 * OBJECT, 0);
         hand.one(&mut model, Op::Write, OBJECT + 512, 1024, 6);
@@ -315,7 +315,7 @@ fn many_threads_make_the_same_objects() {
     assert!(cluster.dog(1, &["vdi", "read", "disk"]) == expected);
 }
 
-/// A VDI that is locked is refused to the next one, and free when the first has gone.
+/// A locked VDI is refused to a second client, and free once the first has left.
 #[test]
 fn locks() {
     let Some(cluster) = Cluster::start(2, &["-c", "2", "-l"]) else {
@@ -338,7 +338,8 @@ fn locks() {
     assert!(second().is_ok());
 }
 
-/// Sheep are killed and started again under load, another one and then ours: what was acknowledged is on those that stayed.
+/// Sheep are killed and restarted under load, another one and then ours: the remaining ones have
+/// everything that was acknowledged.
 #[test]
 fn nothing_acknowledged_is_lost_when_sheep_die() {
     let Some(mut cluster) = Cluster::start(3, &["-c", "3"]) else {
@@ -362,7 +363,7 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             }
             8 => {
                 cluster.kill_sheep(0);
-                // One that comes back before it was missed is refused by the others.
+                // A sheep that comes back before its absence was noticed is refused by the others.
                 cluster.wait_for_nodes(1, 2);
                 cluster.start_sheep(0);
             }
@@ -391,7 +392,8 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             &format!("by dog through sheep {sheep}"),
         );
     }
-    // Copies that a sheep makes when it comes back may lack what was written meanwhile (docs/stores.md): Brunt reads what is there.
+    // Copies that a returning sheep makes may lack what was written meanwhile (docs/stores.md):
+    // Brunt reads what is there.
     let through_ours = cluster.dog(0, &["vdi", "read", "disk"]);
     if through_ours != model {
         let lost = differences(&through_ours, &model);
@@ -424,7 +426,7 @@ fn same(found: &[u8], expected: &[u8], what: &str) {
     );
 }
 
-/// Sectors that are not what they should be.
+/// Describes the sectors that differ from what is expected.
 fn differences(found: &[u8], expected: &[u8]) -> Vec<String> {
     assert_eq!(found.len(), expected.len());
     let sectors = found.chunks(512).zip(expected.chunks(512)).enumerate();

@@ -1,7 +1,7 @@
-//! A write that was acknowledged is there, whatever happens to the target afterwards.
+//! An acknowledged write survives, whatever happens to the target afterwards.
 //!
-//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that have
-//! to see what was acknowledged, kills the target with SIGKILL at a random moment, starts it again, and reads back.
+//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that
+//! must see what was acknowledged, kills the target with SIGKILL at a random moment, restarts it, and reads back.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -15,18 +15,17 @@ use brunt_core::random::Random;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 8192;
 const DEPTH: u32 = 32;
-/// A turn of the ring waits no longer than this for a completion.
+/// The longest that a turn of the ring waits for a completion.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Content that says which block it is and how often that was written.
+/// Content that identifies the block and how often it was written.
 fn fill(block: u64, version: u64, buf: &mut [u8]) {
     Random::for_part(block, version).fill(buf);
     buf[..8].copy_from_slice(&block.to_be_bytes());
     buf[8..16].copy_from_slice(&version.to_be_bytes());
 }
 
-/// What a block may hold: at least the version that was acknowledged last, at most the one that was
-/// sent last.
+/// The versions that a block may hold: at least the last one acknowledged, at most the last one sent.
 #[derive(Clone, Copy, Default)]
 struct Versions {
     acknowledged: u64,
@@ -35,10 +34,10 @@ struct Versions {
 
 /// The share of requests that read.
 const READS: f64 = 0.25;
-/// In the tag of a read, whose other bits are the block.
+/// Marks a read in its tag, whose other bits are the block.
 const READ_TAG: u64 = 1 << 63;
 
-/// What a block holds is what was written as that version, all of it; nothing but zeros before the first.
+/// Asserts that a block holds all of what was written as this version; only zeroes before the first.
 fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) {
     expected.fill(0);
     if version > 0 {
@@ -50,10 +49,9 @@ fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) 
     );
 }
 
-/// Writes and reads until the target is gone; what is known of each block then.
+/// Writes and reads until the target is gone; `blocks` then has the versions of each block.
 fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
-    // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
-    // acknowledged before the kill.
+    // No reconnects: this initiator does not come back, so acknowledged means acknowledged before the kill.
     let url = format!("{}?reconnect=0", target.url(0));
     let backend =
         open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
@@ -108,7 +106,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
                 blocks.get_mut(&block).expect("known").acknowledged = version;
                 acknowledged += 1;
             } else {
-                // Nothing else was under way for it: it holds what was acknowledged last, or what a restart left.
+                // Nothing else was outstanding for the block: it holds what was acknowledged
+                // last, or what a restart left.
                 check_content(block, version, &completion.buf[..BLOCK], &mut expected);
                 seen += 1;
             }
@@ -128,7 +127,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
 }
 
-/// Every block holds a version that it may hold; what was on its way is now known.
+/// Asserts that every block holds an allowed version; the outcome of requests in flight is now known.
 fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
     let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
     let backend = open_url_with(&target.url(0), brunt_iscsi::BACKENDS, false).expect("restarted");
@@ -214,16 +213,16 @@ fn a_target_by_threads_loses_nothing() {
     survive_with(rounds(1, 15), &["--engine", "threads"], |_| String::new());
 }
 
-/// Write-back may lose data to a power cut, but not to a SIGKILL: what the target has
-/// written to the file is the kernel's.
+/// Write-back may lose data to a power cut, but not to a SIGKILL: data that the target has written to the
+/// file belongs to the kernel.
 #[test]
 fn write_back_loses_nothing_to_a_kill() {
     let _alone = alone(); // Keeps both cores busy.
     survive(",wb");
 }
 
-/// A cache in front of the disk, killed before, while and after it destages: what its log has is there when it comes
-/// back. The log is smaller than what is written, so that its end comes round.
+/// A cache in front of the disk, killed before, during and after destaging: everything in its log is there when it
+/// restarts. The log is smaller than the data written, so that it wraps around.
 #[test]
 fn a_cache_with_a_log_loses_nothing() {
     let _alone = alone(); // Keeps both cores busy.

@@ -1,5 +1,5 @@
-//! A service whose disk becomes slow: proven and gone, for its processes alone, and nothing is left of it, however the
-//! experiment ends. Limits are so low that a busy machine is no reason for a probe to be as slow.
+//! A service whose disk becomes slow: the fault is proven and removed, affects only its processes, and leaves nothing
+//! behind, however the experiment ends. Limits are so low that a busy machine can't make a probe equally slow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use crate::support::{Running, TempDir, alone, eventually, experiment, run_within, skip};
 use serde_json::Value;
 
-/// A service that writes past the page cache all the time, and another one that does not slow down.
+/// A service that constantly writes past the page cache, a load on memory, and a fault that slows the service's disk.
 const TEXT: &str = "name = \"slow disk\"\nrepetitions = 1\n[targets.here]\nurl = \"memory:1MiB\"\n\
      [workloads.read]\nread = 1.0\nstop = { time = \"6s\" }\n\
      [services.store]\nready = { line = \"1\" }\n\
      command = \"for i in $(seq 1 1000000); do dd if=/dev/zero of=data bs=4k count=1 oflag=direct conv=notrunc 2>/dev/null; echo $i; done\"\n\
      [[fault]]\nservice = \"store\"\ndisk = { requests = 2 }\nat = \"500ms\"\nfor = \"2s\"\n";
 
-/// Below `place`, so that services have their folders there.
+/// Services have their folders below `place`.
 fn command(folder: &TempDir, text: &str, place: &Path) -> Command {
     let mut command = experiment(folder, text);
     command.env("TMPDIR", place);
@@ -44,7 +44,7 @@ fn groups(place: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A folder that is on a disk, where the one for tests may be on something else.
+/// A folder on a disk; the usual folder for tests may be on something else.
 fn on_disk() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("slow-disk")
@@ -86,7 +86,7 @@ fn a_slow_disk_is_proven_and_gone() {
     );
 }
 
-/// SIGKILL of the experiment while the disk is slow takes the group along.
+/// SIGKILL of the experiment while the disk is slow also removes the control group.
 #[test]
 fn a_killed_experiment_leaves_no_group() {
     let (folder, place) = (TempDir::new("slow-disk-killed"), on_disk());
@@ -126,7 +126,7 @@ fn a_killed_experiment_leaves_no_group() {
     });
 }
 
-/// What is not possible is refused before anything is started.
+/// An impossible fault is refused before anything is started.
 #[test]
 fn a_disk_in_memory_is_refused() {
     let folder = TempDir::new("slow-disk-memory");

@@ -1,4 +1,4 @@
-//! A target that stalls for a second, as loops see it: fio's closed loop, ours, and our open loop.
+//! A target that stalls for a second, as seen by fio's closed loop, our closed loop, and our open loop.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn processor_ticks(pid: u32) -> u64 {
         .sum()
 }
 
-/// Fio, in a closed loop, meets the stall of our target once and does not show it in its p99.9.
+/// In a closed loop, fio meets the stall of our target once and does not show it in its p99.9.
 #[test]
 fn fio_does_not_show_it() {
     let _alone = alone(); // Compares latencies.
@@ -35,7 +35,7 @@ fn fio_does_not_show_it() {
     };
     let folder = TempDir::new("stall");
     let target = Target::start(&["--lun", "memory:64MiB"]);
-    // fio of Debian speaks NBD and no iSCSI; qemu-nbd stands between.
+    // Debian's fio speaks NBD but not iSCSI; qemu-nbd translates.
     let socket = folder.join("nbd.sock");
     let mut nbd = Command::new(qemu);
     nbd.args(["--persistent", "-f", "raw", "-k"])
@@ -49,8 +49,8 @@ fn fio_does_not_show_it() {
             .expect("qemu-nbd starts"),
     );
     eventually("qemu-nbd listens", 20, || socket.exists());
-    // So many requests, not so much time: of fewer than a thousand one would be p99.9. Where a busy machine makes
-    // more of them late than one, the stall is longer, so that it stands out; and more are made, that it meets one.
+    // A number of requests, not a time: of fewer than a thousand, a single one would be the p99.9. If a busy machine
+    // makes more than one late, the stall is longer, to stand out, and there are more requests, so that it meets one.
     let mut seen = String::new();
     for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
         let mut command = Command::new(&fio);
@@ -71,7 +71,7 @@ fn fio_does_not_show_it() {
         let pid = Pid::from_raw(id as i32).expect("a process's number");
         let idle = processor_ticks(id);
         let stalling = std::thread::spawn(move || {
-            // As soon as fio is at work, which it takes a while to begin with.
+            // Once fio is at work, which takes it a while.
             eventually("fio's requests reach the target", 30, || {
                 processor_ticks(id) >= idle + 3
             });
@@ -86,7 +86,7 @@ fn fio_does_not_show_it() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        // Its NBD engine says hello first.
+        // fio's NBD engine prints a greeting first.
         let text = String::from_utf8_lossy(&output.stdout);
         let document = &text[text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"))..];
         let document: Value = serde_json::from_str(document).expect("JSON");
@@ -109,7 +109,7 @@ fn fio_does_not_show_it() {
     panic!("{seen}");
 }
 
-/// Of the example, our own closed loop does not show the stall either, and the open loop does.
+/// With the example, our closed loop doesn't show the stall either, but the open loop does.
 #[test]
 fn our_open_loop_shows_it() {
     let _alone = alone(); // Compares latencies.
@@ -118,8 +118,8 @@ fn our_open_loop_shows_it() {
     let short = example
         .replace("repetitions = 4", "repetitions = 1")
         .replace("?delay=const:200us", "");
-    // On a busy machine these may be few, and one of a few hundred is p99.9; or the stall begins late and is
-    // short. Then for longer.
+    // On a busy machine there may be few requests, so that a single one is the p99.9; or the stall begins late and is
+    // short. Then repeat for longer.
     for seconds in [3, 12, 48] {
         let folder = TempDir::new("stall");
         let path = folder.join("stall.toml");

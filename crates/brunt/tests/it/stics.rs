@@ -1,11 +1,11 @@
-//! A cache in front of a network that is cut for a while: the load goes on while the log has room, waits when it has none,
-//! and nothing that was acknowledged is lost. What the cache did meanwhile is on record, as any probe is.
+//! A cache in front of a network that is cut for a while: the load continues while the log has room, waits when it has
+//! none, and nothing acknowledged is lost. The cache's activity is recorded like any probe.
 
 use crate::support;
 use crate::support::{TempDir, brunt, run_within};
 use serde_json::Value;
 
-/// A target of this name: a file on the server, behind a cache with a log of this size.
+/// A target with this name: a file on the server, behind a cache with a log of this size.
 fn target(folder: &TempDir, name: &str, size: &str) -> String {
     let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
     format!(
@@ -46,8 +46,8 @@ fn audit(folder: &TempDir, name: &str, run: u32) {
 #[test]
 fn a_network_that_is_cut_loses_nothing() {
     let folder = TempDir::new("stics-cut");
-    // The log of the second is full long before the network is back: a record takes 8 KiB at the least. Both have all of the
-    // 16 blocks, however often they come round, so that no read waits for the network.
+    // The second log fills up long before the network is back: a record takes at least 8 KiB. Both logs hold all 16
+    // blocks, however often they are written, so that no read waits for the network.
     let text = format!(
         "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
          [lab.links.lan]\nbetween = [\"client\", \"server\"]\ndelay = \"1ms\"\n{}{}\
@@ -71,7 +71,7 @@ fn a_network_that_is_cut_loses_nothing() {
     for (index, name) in ["roomy", "tight"].into_iter().enumerate() {
         let figures = &run(index)["probes"]["hosts"]["local"];
         let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
-        // Two of four seconds nothing could be destaged: that alone is a mean of half a second.
+        // Nothing could be destaged for two of four seconds: that alone is a mean of half a second.
         assert!(
             figure("destage_lag_ms") > Some(200.0),
             "{name}: {figures:#}"
@@ -87,7 +87,7 @@ fn a_network_that_is_cut_loses_nothing() {
         );
         audit(&folder, name, index as u32);
     }
-    // What had no room waited, and the result says so.
+    // Writes without room waited, and the result says so.
     assert!(
         run(1)
             .to_string()

@@ -1,5 +1,5 @@
-//! `brunt target` from a file: several targets in one process, each with its LUNs and CHAP; discovery; what is wrong
-//! with a file. Judged by libiscsi's tools.
+//! `brunt target` from a file: several targets in one process, each with its LUNs and CHAP; discovery; mistakes in a
+//! file. Checked with libiscsi's tools.
 
 use crate::support;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,8 +11,8 @@ use crate::support::{TempDir, brunt, need, run_within, succeed, write_secret};
 const RED: &str = "iqn.2026-11.io.brunt:red";
 const BLUE: &str = "iqn.2026-11.io.brunt:blue";
 
-/// Each target has its own LUNs and secret; discovery lists all, at the addresses that are advertised, to whom it
-/// knows.
+/// Each target has its own LUNs and secret; discovery lists all of them, at their advertised
+/// addresses, to known initiators.
 #[test]
 fn several_targets_from_a_file() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
@@ -89,7 +89,7 @@ fn several_targets_from_a_file() {
     );
 }
 
-/// The same from flags, where there is one target.
+/// The same from flags, with one target.
 #[test]
 fn discovery_and_advertising_by_flags() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
@@ -127,7 +127,7 @@ fn discovery_and_advertising_by_flags() {
     );
 }
 
-/// What is wrong with a file or a flag is said with its line or its name, before anything is served.
+/// A mistake in a file or a flag is reported with its line or its name, before anything is served.
 #[test]
 fn mistakes_have_a_place() {
     let folder = TempDir::new("targets");
@@ -232,7 +232,7 @@ fn capacity(url: &str) -> Option<String> {
         .map(str::to_string)
 }
 
-/// LUNs come, grow, and go by commands; whatever is wrong with a command changes nothing.
+/// LUNs are added, grown, and removed by commands; an invalid command changes nothing.
 #[test]
 fn luns_by_command() {
     if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
@@ -308,8 +308,8 @@ fn luns_by_command() {
     assert_eq!(size(3), None);
 }
 
-/// SIGHUP has the file read again: targets and LUNs come, go and are resized, sessions of what stays go on; a file
-/// with a mistake changes nothing.
+/// SIGHUP rereads the file: targets and LUNs are added, removed and resized, and sessions of the remaining ones
+/// continue; a file with a mistake changes nothing.
 #[test]
 fn reloading() {
     if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
@@ -392,8 +392,8 @@ fn reloading() {
     );
 }
 
-/// SIGHUP and `reload` open and close portals and change what is advertised; what cannot change is refused by name, with
-/// everything else in the file.
+/// SIGHUP and `reload` open and close portals and change what is advertised; a change that isn't possible is refused by
+/// name, along with everything else in the file.
 #[test]
 fn portals_are_reloaded() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
@@ -445,7 +445,7 @@ fn portals_are_reloaded() {
         "{access}"
     );
 
-    // What a command changed stays, unless the file says something new of it.
+    // A change by command stays, unless the file changes that setting.
     target.ask(r#"{"do":"access","group":1,"state":"non-optimized"}"#);
     write(
         "congestion = \"reno\"\nheader_digest = \"prefer\"",
@@ -505,7 +505,7 @@ fn portals_are_reloaded() {
     assert!(TcpStream::connect(added).is_err());
 }
 
-/// The file that docs/target.md shows is one.
+/// The file shown in docs/target.md is valid.
 #[test]
 fn the_documented_file_is_read() {
     let page = std::fs::read_to_string(support::root().join("docs/target.md")).unwrap();

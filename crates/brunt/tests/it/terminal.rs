@@ -1,13 +1,13 @@
-//! What `brunt run` does to a real terminal: a pseudo-terminal of `script` (util-linux), whose
-//! output an emulated terminal takes in.
+//! The output of `brunt run` on a real terminal: a pseudo-terminal of `script` (util-linux), whose output goes
+//! to an emulated terminal.
 
 use crate::support;
 use std::process::{Command, Stdio};
 
 const COLUMNS: usize = 48;
 
-/// Runs an experiment of two runs of `time` on a terminal of so many columns, `meanwhile` (a shell's words behind
-/// its command) does something else; all that the terminal got.
+/// Runs an experiment of two runs of `time` on a terminal of `COLUMNS` columns; `meanwhile` is shell code appended to
+/// its command. Returns all that the terminal received.
 fn on_a_terminal(
     name: &str,
     environment: &[(&str, &str)],
@@ -47,7 +47,7 @@ fn on_a_terminal(
     let status = command.status().expect("script runs");
     let bytes = std::fs::read(&typescript).expect("what the terminal got");
     assert!(status.success(), "{}", String::from_utf8_lossy(&bytes));
-    // The first and last lines are script's own.
+    // script itself prints the first and last lines.
     let begin = bytes
         .iter()
         .position(|byte| *byte == b'\n')
@@ -60,7 +60,7 @@ fn on_a_terminal(
     Some(bytes[begin..end].to_vec())
 }
 
-/// The lines of a terminal, those that scrolled off its top first.
+/// The lines of a terminal, starting with those that scrolled off its top.
 fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     let screen = terminal.screen_mut();
     screen.set_scrollback(usize::MAX);
@@ -74,8 +74,8 @@ fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     lines + &screen.contents()
 }
 
-/// While it runs there is a view that fits, and afterwards nothing of it is left: only the
-/// line of each run, once, and the table. The terminal's modes were never touched.
+/// During the run a view is shown that fits. Afterwards nothing of it is left: only the line of each run, once, and the
+/// table. The terminal's modes are never changed.
 #[test]
 fn a_view_that_goes_away() {
     let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else {
@@ -97,7 +97,7 @@ fn a_view_that_goes_away() {
         if piece.ends_with("measured") {
             views += 1;
             assert!(shown.contains("a name that is somewhat longer"), "{shown}");
-            // One view at a time: none smeared over another.
+            // One view at a time: none drawn over another.
             assert_eq!(shown.matches("Ctrl-C ends it").count(), 1, "{shown}");
         }
     }
@@ -113,8 +113,8 @@ fn a_view_that_goes_away() {
     assert!(text.contains("CPU ") && text.contains("\x1b[1m"));
 }
 
-/// `--dashboard` has what the live page shows, in as many lines as the terminal, and takes all of it away. The terminal's
-/// modes are never touched, so there is nothing to restore, however the program ends or is stopped.
+/// `--dashboard` shows the contents of the live page, in as many lines as the terminal has, and removes all of it. The
+/// terminal's modes are never changed, so there is nothing to restore, however the program ends or is stopped.
 #[test]
 fn a_dashboard_as_high_as_the_terminal() {
     let Some(bytes) = on_a_terminal("high", &[], "1500ms", " --dashboard") else {
@@ -158,14 +158,14 @@ fn a_dashboard_as_high_as_the_terminal() {
         "{shown}"
     );
     assert_eq!(shown.matches("results in").count(), 1, "{shown}");
-    // Finished runs are printed above the view, and go up as a terminal's lines do.
+    // Finished runs are printed above the view, and scroll up like other lines.
     assert!(
         ["[1/2] t w", "[2/2] t w"]
             .iter()
             .all(|part| text.contains(part)),
         "{text}"
     );
-    // Where nothing can be drawn, progress is lines, with or without.
+    // If nothing can be drawn, progress is printed as lines, with or without `--dashboard`.
     let Some(bytes) = on_a_terminal("high-dumb", &[("TERM", "dumb")], "300ms", " --dashboard")
     else {
         return;
@@ -177,7 +177,7 @@ fn a_dashboard_as_high_as_the_terminal() {
     );
 }
 
-/// Into a pipe there is nothing to draw, so nothing is made for it: only a page that is served as well makes frames.
+/// With output to a pipe there is nothing to draw, so no frames are made: only a page that is also served makes frames.
 #[test]
 fn a_dashboard_that_nobody_sees_costs_nothing() {
     let text = "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
@@ -211,7 +211,7 @@ fn a_dashboard_that_nobody_sees_costs_nothing() {
     }
 }
 
-/// Who wants no colours gets none, and who has no UTF-8 gets ASCII.
+/// `NO_COLOR` turns colours off, and without UTF-8 the output is ASCII.
 #[test]
 fn no_colours_and_ascii() {
     let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
@@ -236,10 +236,10 @@ fn a_dumb_terminal() {
     assert!(text.contains("[2/2] t w"), "{text}");
 }
 
-/// A window that becomes narrow meanwhile is drawn to its new width.
+/// If the window becomes narrower, the view is drawn at the new width.
 #[test]
 fn a_window_is_resized() {
-    // As soon as a view was drawn, and long before the end.
+    // Once a view was drawn, and long before the end.
     let narrow = " & for i in $(seq 1200); do grep -aq 'Ctrl-C end[s]' \"$TYPESCRIPT\" && break; sleep .05; done; \
                   stty cols 24; wait $!";
     let Some(bytes) = on_a_terminal("resized", &[("NO_COLOR", "1")], "2s", narrow) else {
@@ -247,7 +247,7 @@ fn a_window_is_resized() {
     };
     let text = String::from_utf8_lossy(&bytes);
     let name = "a name that is somewhat longer than the terminal is wide";
-    // Both ways of cutting the name were drawn.
+    // The name was drawn with both ways of truncating it.
     assert!(
         text.contains(&format!("{} ", &name[..COLUMNS - 1])),
         "{text}"

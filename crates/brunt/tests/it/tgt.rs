@@ -1,5 +1,5 @@
-//! The initiator against a target nobody here wrote: Debian's tgt. Every test has a tgtd of its
-//! own, with a private control port; data is checked on tgt's backing file, not through iSCSI.
+//! The initiator against an independent target: Debian's tgt. Every test has its own tgtd, with a private control port;
+//! data is checked in tgt's backing file, not through iSCSI.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
-/// A tgtd that is not there by then will not come.
+/// A tgtd that has not started by then never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A tgtd in the foreground with one target and one LUN of 64 MiB.
@@ -27,7 +27,7 @@ struct Tgt {
 }
 
 impl Tgt {
-    /// `None`, said aloud, where tgt is missing.
+    /// `None`, with a message, if tgt is missing.
     fn start() -> Option<Tgt> {
         let missing = |what: &str| {
             assert!(
@@ -52,13 +52,13 @@ impl Tgt {
             .unwrap()
             .set_len(64 * MIB)
             .unwrap();
-        // tgtd takes no port 0: one that was free a moment ago.
+        // tgtd doesn't accept port 0: use one that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        // Control ports are lock files of the whole machine, up to 32767.
+        // Control ports are machine-wide lock files, up to 32767.
         let control = 10_000 + (std::process::id() * 16 + number) % 20_000;
         let mut tgt = Tgt {
             daemon: daemon(control, port),
@@ -184,7 +184,7 @@ fn succeed(arguments: &[&str]) -> Value {
     object(&output)
 }
 
-/// Runs a command that has to fail, and gives what it says.
+/// Runs a command that must fail, and returns its message.
 fn fail(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let output = brunt(arguments)
         .envs(environment.iter().copied())
@@ -203,8 +203,8 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_string()
 }
 
-/// What is written is on tgt's file, what is there is read, both by checksums of
-/// another tool; requests of every shape, immediate data or not.
+/// Written data is in tgt's file, and data there is read correctly, both by another tool's checksums; requests of every
+/// shape, with and without immediate data.
 #[test]
 fn data_is_right_on_both_sides() {
     let Some(tgt) = Tgt::start() else { return };
@@ -243,7 +243,7 @@ fn data_is_right_on_both_sides() {
     ]);
     assert!(fs::read(copy).unwrap() == fs::read(tgt.disk()).unwrap());
 
-    // The 1000 bytes in the middle are found by verify, with their place.
+    // verify finds the 1000 bytes in the middle, with their position.
     let output = brunt(&["verify", &url, "--seed", "3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let verified = object(&output);
@@ -251,7 +251,7 @@ fn data_is_right_on_both_sides() {
     assert_eq!(verified["first_wrong"]["offset"], 7 * MIB);
 }
 
-/// Discovery and capacity say what tgt has, and what it does not have is said in words.
+/// Discovery and capacity match tgt's configuration, and a clear message names what it lacks.
 #[test]
 fn discovery_and_capacity() {
     let Some(tgt) = Tgt::start() else { return };
@@ -276,8 +276,7 @@ fn discovery_and_capacity() {
     assert!(error.contains("no target of that name"), "{error}");
 }
 
-/// CHAP, one way and mutual, lets in whoever has the secrets and nobody else, and no
-/// message carries a secret.
+/// CHAP, one-way and mutual, admits only initiators with the secrets, and no message contains a secret.
 #[test]
 fn chap() {
     let Some(tgt) = Tgt::start() else { return };
@@ -327,7 +326,7 @@ fn chap() {
     check(&right, &wrong, "wrong user name or secret");
 }
 
-/// With CRC32C of header, data and both, data of every length and direction arrives.
+/// With CRC32C digests of the header, of the data and of both, data of every length and direction arrives.
 #[test]
 fn digests() {
     let Some(tgt) = Tgt::start() else { return };
@@ -358,8 +357,8 @@ fn digests() {
     }
 }
 
-/// Unmapped and zeroed blocks are zeros on tgt's file and their neighbours stay; a
-/// request outside the LUN fails as such.
+/// Unmapped and zeroed blocks are zeroes in tgt's file and their neighbours are unchanged; a request
+/// outside the LUN fails as such.
 #[test]
 fn unmap_and_write_zeroes() {
     let Some(tgt) = Tgt::start() else { return };
@@ -406,13 +405,13 @@ fn run(backend: &dyn Backend, request: Request) -> Result<(), DeviceError> {
     done[0].result
 }
 
-/// Tgtd dies in the middle of a write and comes back: the session does, too, everything
-/// that was not answered is sent again, and the data is what it should be on tgt's file.
+/// tgtd dies in the middle of a write and comes back: so does the session, all unanswered requests are sent again, and
+/// the data in tgt's file is right.
 #[test]
 fn killed_and_restarted_in_the_middle() {
     let Some(mut tgt) = Tgt::start() else { return };
     let url = tgt.url();
-    // Around and around, so that it is not done before the kill.
+    // Writes wrap around the LUN, so that they don't finish before the kill.
     let arguments = [
         "write", &url, "--bs", "16k", "--depth", "32", "--count", "40000", "--seed", "9",
     ];
@@ -441,14 +440,14 @@ fn killed_and_restarted_in_the_middle() {
         succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"],
         0
     );
-    // The same content by another way: a file written from the same seed, without iSCSI.
+    // The same content another way: a file written from the same seed, without iSCSI.
     let twin = tgt.folder.path().join("twin");
     fs::File::create(&twin).unwrap().set_len(64 * MIB).unwrap();
     succeed(&["write", twin.to_str().unwrap(), "--bs", "1M", "--seed", "9"]);
     assert!(fs::read(twin).unwrap() == fs::read(tgt.disk()).unwrap());
 }
 
-/// Without a way back every request ends with an error, and the command says why.
+/// If the target never comes back, every request ends with an error, and the command says why.
 #[test]
 fn killed_for_good() {
     let Some(mut tgt) = Tgt::start() else { return };
@@ -469,7 +468,7 @@ fn killed_for_good() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // More than a login takes: it reads.
+        // More processor time than a login takes: it reads.
         let deadline = Instant::now() + PATIENCE;
         while tgt.processor_ticks() < idle + 10 {
             assert!(Instant::now() < deadline, "nothing is being read");
@@ -498,7 +497,7 @@ fn killed_for_good() {
     }
 }
 
-/// Until something other than zeros is at an offset of the file.
+/// Waits until there are bytes other than zero at an offset of the file.
 fn wait_for_data(path: &Path, offset: u64) {
     let file = fs::File::open(path).unwrap();
     let deadline = Instant::now() + PATIENCE;

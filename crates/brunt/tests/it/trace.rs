@@ -1,5 +1,5 @@
-//! The trace that `brunt capture --out` leaves, as its readers have it: through `brunt analyze`, through
-//! the real DuckDB, after a SIGKILL and on a full disk.
+//! The trace that `brunt capture --out` leaves, as its readers see it: through `brunt analyze`, through the real
+//! DuckDB, after a SIGKILL and on a full disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn analyze(what: &Path) -> Value {
         .expect("a report")
 }
 
-/// The report on a trace is that on its packets, and `--pcap` keeps the packets as they were.
+/// The report on a trace equals the one on its packets, and `--pcap` keeps the packets unchanged.
 #[test]
 fn a_trace_says_what_the_packets_say() {
     let folder = TempDir::new("trace-same");
@@ -62,7 +62,7 @@ fn a_trace_says_what_the_packets_say() {
     assert_eq!(recorded, from_file);
     assert_eq!(analyze(&trace), from_file);
     assert_eq!(analyze(&packets), from_file);
-    // What is there is not written over, and an empty folder is no trace.
+    // An existing trace is not overwritten, and an empty folder is not a trace.
     let again = run_within(
         brunt()
             .args(["capture", "-r"])
@@ -80,7 +80,7 @@ fn a_trace_says_what_the_packets_say() {
     );
 }
 
-/// Several workers write one trace and one packet file, rotated by size, that say the same.
+/// Several workers write one trace and one packet file, rotated by size, with the same contents.
 #[test]
 fn several_workers_write_one_trace() {
     let folder = TempDir::new("trace-workers");
@@ -117,7 +117,7 @@ fn several_workers_write_one_trace() {
             .expect("a count");
     }
     assert_eq!(sum, alone["ledger"]["packets"].as_u64().expect("a count"));
-    // What would do nothing, or too much, is refused.
+    // Options that would do nothing, or too much, are refused.
     for options in [
         &["--on-full", "wait"][..],
         &["--pcap", "x.pcap", "--pcap-keep", "1MiB"],
@@ -139,7 +139,7 @@ fn queries() -> Vec<String> {
         .collect()
 }
 
-/// What each query of the page answers; `None` without DuckDB.
+/// The answer to each query of the page; `None` without DuckDB.
 fn ask(folder: &Path) -> Option<Vec<Vec<Value>>> {
     let script = root().join("tools/duckdb.sh");
     if !Command::new(&script)
@@ -168,7 +168,7 @@ fn ask(folder: &Path) -> Option<Vec<Vec<Value>>> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
-/// Each query of the page runs as it stands there, and says what the report says.
+/// Each query of the page runs as written, and agrees with the report.
 #[test]
 fn queries_agree_with_the_report() {
     let folder = TempDir::new("trace-queries");
@@ -242,7 +242,7 @@ fn queries_agree_with_the_report() {
     ] {
         assert_eq!(ledger[0][column], report["ledger"][column], "{column}");
     }
-    // Each file once, as it was up to the time that was asked for.
+    // Each file once, as it was known at the requested time.
     let mut of: Vec<_> = known
         .iter()
         .map(|row| row["file"].as_i64().expect("a file"))
@@ -261,7 +261,7 @@ fn queries_agree_with_the_report() {
         "{rows} rows of {} files",
         of.len()
     );
-    // All calls of the piece carry the credentials of one libnfs, whose user is root.
+    // All calls of this capture have the credentials of one libnfs, whose user is root.
     assert_eq!(callers.len(), 1);
     assert_eq!(
         (&callers[0]["machine_name"], callers[0]["uid"].as_u64()),
@@ -270,7 +270,7 @@ fn queries_agree_with_the_report() {
     assert_eq!((callers[0]["calls"].as_u64(), told.len()), (Some(calls), 0));
 }
 
-/// The page's query of NFSv4's attributes finds the files that were made, with their owner.
+/// The page's query of NFSv4 attributes finds the created files, with their owner.
 #[test]
 fn attributes_of_compounds() {
     let folder = TempDir::new("trace-compounds");
@@ -283,7 +283,7 @@ fn attributes_of_compounds() {
     let Some(answers) = ask(&trace) else { return };
     let (callers, told) = (&answers[answers.len() - 2], &answers[answers.len() - 1]);
     assert_eq!(told.len(), 10);
-    // 60,894 bytes were written once by each minor version.
+    // Each minor version wrote 60,894 bytes once.
     assert_eq!(told[0]["size_bytes"], 60_894, "{told:?}");
     assert_eq!(told[0]["owner"], "root@localdomain");
     let machines: Vec<_> = callers
@@ -296,7 +296,7 @@ fn attributes_of_compounds() {
     );
 }
 
-/// A SIGKILL in the middle of a capture leaves every part readable, by us and by DuckDB.
+/// After a SIGKILL in the middle of a capture, every part is readable by us and by DuckDB.
 #[test]
 fn readable_after_a_sigkill() {
     let folder = TempDir::new("trace-kill");
@@ -323,7 +323,7 @@ fn readable_after_a_sigkill() {
     input.write_all(&packets).expect("it reads");
     let operations = |report: &Value| report["operations"].as_u64().unwrap_or(0);
     eventually("rows on disk", 60, || {
-        // The same packets again, as retransmissions: they keep it busy.
+        // The same packets again, as retransmissions: they keep the capture busy.
         input.write_all(&packets[24..]).expect("it reads");
         trace.join("trace").exists() && operations(&analyze(&trace)) > 100
     });
@@ -341,8 +341,8 @@ fn readable_after_a_sigkill() {
     }
 }
 
-/// Runs a capture whose trace lies on a tmpfs of 400 KiB, half of it taken; `None` where there are no
-/// namespaces. The ballast goes when the capture waits for room, if `relief` says so.
+/// Runs a capture whose trace is on a tmpfs of 400 KiB that is partly filled; `None` if there are no namespaces. With
+/// `relief`, the ballast is removed when the capture waits for room.
 fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::process::Output> {
     let script = r#"
         mount -t tmpfs -o size=400k none "$1" || exit 77
@@ -385,7 +385,7 @@ fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::
     Some(run)
 }
 
-/// On a full disk a capture stops with a clear word, keeps what it has and counts the rest.
+/// On a full disk a capture stops with a clear message, keeps what it has and counts the rest.
 #[test]
 fn a_full_disk_stops_the_capture() {
     let folder = TempDir::new("trace-full");
@@ -407,7 +407,7 @@ fn a_full_disk_stops_the_capture() {
     analyze(&folder.join("kept"));
 }
 
-/// Told to wait, it waits for room, says so, goes on, and loses nothing.
+/// With `--on-full wait` it waits for room, says so, continues, and loses nothing.
 #[test]
 fn a_full_disk_is_waited_for() {
     let folder = TempDir::new("trace-wait");

@@ -1,4 +1,5 @@
-//! Runs that must not pass for success: data that was lost, and requests that all failed. Every output says so, and why.
+//! Runs that must not pass for success: data that was lost, and requests that all failed. Every
+//! output says so, and why.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +11,7 @@ fn brunt(arguments: &[&str]) -> Output {
         .expect("the program runs")
 }
 
-/// Runs a workload on a device; what came of it, its summary, and its folder.
+/// Runs a workload on a device; returns the output, the summary, and the folder.
 fn run(
     folder: &Path,
     name: &str,
@@ -35,7 +36,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A device that forgets what is written to it: exit 1, and where, how much of how much, and what was there instead.
+/// With a device that forgets writes: exit status 1, and every output says where, how much of how much,
+/// and what was there instead.
 #[test]
 fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -78,8 +80,8 @@ fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     }
 }
 
-/// Zeros that are written and blocks that are trimmed do not disturb verification, on a device that does what it says; one
-/// that forgets zeros is found out.
+/// Written zeroes and trimmed blocks don't disturb verification on a correct device; a device that
+/// forgets zeroes is detected.
 #[test]
 fn verification_goes_together_with_zeros_and_trims() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -108,7 +110,7 @@ fn verification_goes_together_with_zeros_and_trims() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A run whose writes all fail does not exit with 0, although its reads succeed, and says why they failed.
+/// A run whose writes all fail doesn't exit with 0, although its reads succeed, and says why they failed.
 #[test]
 fn requests_that_all_fail_fail_the_run_with_their_cause() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -131,14 +133,14 @@ fn requests_that_all_fail_fail_the_run_with_their_cause() {
     assert!(table.contains(words), "{table}");
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
     assert!(page.contains("Failed requests by cause") && page.contains(words));
-    // Some that fail are figures, no failure.
+    // A few failed requests are reported, but don't fail the run.
     let some = "memory:1MiB?fault=errno:EIO,op=write,p=0.1,seed=1";
     let (output, ..) = run(scratch.path(), "some", some, "read = 0.5");
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A requirement that is missed fails the run, and every output says so; one that a single run can't decide fails it on
-/// request.
+/// A missed requirement fails the run, and every output says so; one that a single run can't
+/// decide fails it on request.
 #[test]
 fn a_missed_requirement_fails_the_run() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! SCSI commands of a capture, each with what is known of it, as tshark shows them and as a trace has them. The one
-//! rule: nothing of either is made to fit the other but what is said here.
+//! SCSI commands of a capture, each with what is known of it, as tshark decodes them and as a trace has them. The one
+//! rule: neither side is adjusted to match the other, except where a comment here says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ const TASK_MANAGEMENT_RESPONSE: u64 = 0x22;
 const DATA_IN: u64 = 0x25;
 const R2T: u64 = 0x31;
 
-/// What is known of a command, each by its name; what is missing is not known.
+/// The known facts of a command by name; an unknown fact is absent.
 pub type Known = BTreeMap<&'static str, u64>;
-/// Commands by the initiator's port and tag, those with the same in their order.
+/// Commands by the initiator's port and tag; those with equal keys are in capture order.
 pub type Commands = BTreeMap<(u64, u64), Vec<Known>>;
 
 fn set(known: &mut Known, name: &'static str, value: Option<u64>) {
@@ -49,7 +49,7 @@ pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
         match opcode {
             COMMAND | TASK_MANAGEMENT => commands.entry(key).or_default().push(of_request(&pdu)),
             DATA_OUT | DATA_IN | RESPONSE | TASK_MANAGEMENT_RESPONSE | R2T => {
-                // Their tags: those of NOPs and text are others.
+                // These PDUs carry a command's tag; NOPs and text requests have other tags.
                 let Some(known) = commands.get_mut(&key).and_then(|same| same.last_mut()) else {
                     assert_eq!(file, CaptureFile::Cut, "an answer to nothing: {pdu:?}");
                     continue;
@@ -65,8 +65,8 @@ pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
     commands
 }
 
-/// A task management function was carried out. What it means (RFC 7143, 11.5.1), was asked for before it and has no
-/// answer, it ended: known is its tag.
+/// Records that a task management function was carried out. The commands that it covers (RFC 7143, 11.5.1), that were
+/// sent before it and have no response, ended by it: each gets its tag.
 fn add_ended(commands: &mut Commands, (client, tag): (u64, u64)) {
     let by = commands[&(client, tag)]
         .last()
@@ -130,7 +130,7 @@ fn of_request(pdu: &SeenPdu) -> Known {
     known
 }
 
-/// What UNMAP gives back, where its list is in this PDU: how many extents, and a number that stands for them all.
+/// Adds the extents of an UNMAP whose list is in this PDU: their number, and a hash over all of them.
 fn add_extents(known: &mut Known, extents: impl Iterator<Item = (u64, u64)>) {
     let numbers = extents.fold((0, 0u64), |(count, all), (lba, blocks)| {
         (
@@ -150,14 +150,14 @@ fn extents_of(pdu: &SeenPdu) -> impl Iterator<Item = (u64, u64)> + '_ {
 fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     *known.entry(name).or_default() += bytes;
     known.insert("last_data", pdu.last_ns);
-    // A list that goes on in another PDU tshark shows up to the end of the first, and the trace does not have it.
+    // If a list continues in another PDU, tshark shows it up to the end of the first, and the trace does not have it.
     if pdu
         .number("scsi_sbc.unmap.block_descriptor_data_length")
         .is_some_and(|len| 8 + len <= bytes)
     {
         add_extents(known, extents_of(pdu));
     }
-    // Digest and padding come after the last byte of data, perhaps in a packet of their own.
+    // Digest and padding follow the last byte of data, perhaps in a separate packet.
     let has_tail = !bytes.is_multiple_of(4) || pdu.text("iscsi.datadigest32").is_some();
     known.insert(
         "last_data_since",
@@ -165,7 +165,7 @@ fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     );
 }
 
-/// What a PDU says of a command that was there before.
+/// Adds what a PDU says about a command that was already seen.
 fn add(known: &mut Known, opcode: u64, pdu: &SeenPdu) {
     let bytes = pdu.number("iscsi.datasegmentlength").unwrap_or(0);
     match opcode {
@@ -198,7 +198,7 @@ fn add(known: &mut Known, opcode: u64, pdu: &SeenPdu) {
     }
 }
 
-/// A column's value in a row; `None` where it is null.
+/// A column's value in a row; `None` if it is null.
 pub fn int(batch: &Batch, column: &'static str, row: usize) -> Option<u64> {
     (!batch.is_null(column, row)).then(|| batch.ints(column)[row] as u64)
 }
@@ -280,7 +280,7 @@ pub fn ours(trace: &Path) -> Commands {
                     // "Function complete" is a status in the table of all protocols.
                     known.remove("status");
                 }
-                // tshark shows sense with CHECK CONDITION only; tgt also sends it, with what it was before, with GOOD.
+                // tshark shows sense data only with CHECK CONDITION; tgt also sends the previous sense data with GOOD.
                 if known.get("status") == Some(&0) {
                     known.retain(|name, _| !matches!(*name, "sense_key" | "asc" | "ascq"));
                 }
@@ -316,7 +316,7 @@ pub fn ours(trace: &Path) -> Commands {
     let tags: BTreeMap<u64, u64> = rows.iter().map(|(id, (_, tag, _))| (*id, *tag)).collect();
     let mut commands = Commands::new();
     for (port, tag, mut known) in rows.into_values() {
-        // Record ids are ours; the function that ended it has a tag.
+        // Record ids are ours; the function that ended the command is known by its tag.
         if let Some(by) = known.get_mut("aborted_by") {
             *by = tags[by];
         }

@@ -1,5 +1,5 @@
-//! Captures of which a part is missing: files that end within a packet, packets that were captured up to a length. Every
-//! command that tshark finds with its answer is in the trace, and nothing in the trace is made up.
+//! Captures with a missing part: files that end within a packet, and packets truncated at a length. Every command that
+//! tshark finds with its response is in the trace, and nothing in the trace is invented.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::{leave_out_unshown, stored};
 use crate::support::pdml::CaptureFile;
 use crate::support::{TempDir, brunt, need, run_within, succeed};
 
-/// What headers say of commands and answers; data may be in what is missing.
+/// Facts from headers of commands and responses; data may be in the missing part.
 const OF_HEADERS: [&str; 11] = [
     "request_first",
     "reply_first",
@@ -32,7 +32,7 @@ fn of_headers(known: &Known) -> Known {
         .collect()
 }
 
-/// The same command in the whole capture.
+/// The same command in the complete capture.
 fn in_whole<'a>(whole: &'a Commands, key: &(u64, u64), known: &Known) -> Option<&'a Known> {
     whole
         .get(key)?
@@ -40,13 +40,13 @@ fn in_whole<'a>(whole: &'a Commands, key: &(u64, u64), known: &Known) -> Option<
         .find(|whole| whole["request_first"] == known["request_first"])
 }
 
-/// Holds a cut capture against tshark's view of it, and against the whole; how many commands both found.
+/// Compares a cut capture with tshark's view of it and with the complete capture; returns how many commands both found.
 fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usize {
     let trace = folder.join(&format!("trace-{name}"));
     let mut capture = brunt();
     capture.args(["capture", "-r"]).arg(path);
     let done = run_within(capture.arg("--out").arg(&trace), 300);
-    // 1 where packets are so short that no operation is left.
+    // 1 if packets are so short that no operation is left.
     assert!(
         matches!(done.status.code(), Some(0 | 1)),
         "{name}: {done:?}"
@@ -77,7 +77,7 @@ fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usi
         .flat_map(|(key, same)| same.iter().map(move |known| (key, known)))
     {
         let theirs = of_headers(known);
-        // What it took for a command or an answer is none where the whole capture has another one.
+        // tshark's match of command and response is wrong if the complete capture has another one.
         let is_true = in_whole(whole, key, known).is_some_and(|whole| of_headers(whole) == theirs);
         if !known.contains_key("reply_first") || !is_true {
             continue;
@@ -132,7 +132,7 @@ fn files_that_end_within_a_packet() {
     assert!(found > 1000, "{found}");
 }
 
-/// Packets of which a first part was captured: within their headers, a header of a PDU, its data.
+/// Packets truncated within their headers, a PDU's header, or its data.
 #[test]
 fn packets_that_are_cut() {
     let Some(folder) = folder() else { return };

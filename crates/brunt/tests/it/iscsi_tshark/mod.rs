@@ -1,6 +1,6 @@
-//! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, against
-//! tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and several connections in
-//! a session. Small captures of each lie in testdata/; larger ones are made anew.
+//! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, compared
+//! with tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and
+//! several connections in a session. Small captures of each are in testdata/; larger ones are made on demand.
 
 mod commands;
 mod cut;
@@ -16,7 +16,7 @@ use brunt_lake::read_table;
 use commands::{Commands, Known, TASK_MANAGEMENT, int, ours, tsharks};
 use serde_json::{Value, json};
 
-/// Of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME, tshark 4.0 does not show all blocks. It does of the others.
+/// tshark 4.0 does not show all blocks of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME. It does for other commands.
 fn leave_out_unshown(ours: &mut Known, theirs: &Known) {
     if matches!(theirs.get("opcode"), Some(0x8b | 0x8e | 0x2e | 0x41 | 0x93)) {
         for name in ["lba", "blocks"] {
@@ -27,7 +27,7 @@ fn leave_out_unshown(ours: &mut Known, theirs: &Known) {
     }
 }
 
-/// Holds a capture against tshark; how many commands of which kinds there were.
+/// Compares a capture with tshark; returns the number of commands by kind.
 fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
     let trace = folder.join(&format!("trace-{name}"));
     succeed(
@@ -87,7 +87,7 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
         check_connections(&trace);
     }
     match name.rsplit_once('-') {
-        // Resets of a unit and of a target.
+        // LOGICAL UNIT RESET and TARGET WARM RESET.
         Some((_, "tasks")) => check_ended(name, path, &theirs, &[5, 6]),
         Some((_, "aborts")) => check_ended(name, path, &theirs, &[1]),
         _ => {}
@@ -99,8 +99,8 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
     kinds
 }
 
-/// Task management functions of these kinds each ended a command, commands without an answer are those that one ended,
-/// and they are counted as such.
+/// Task management functions of these kinds each ended a command. The commands without a response are exactly those
+/// that they ended, and are counted as such.
 fn check_ended(name: &str, path: &Path, theirs: &Commands, functions: &[u64]) {
     let all = || theirs.values().flatten();
     let mut ended = BTreeSet::new();
@@ -139,7 +139,7 @@ fn check_ended(name: &str, path: &Path, theirs: &Commands, functions: &[u64]) {
     );
 }
 
-/// Each session has several connections, and commands with data on each.
+/// Each session has several connections, and each connection has commands with data.
 fn check_connections(trace: &Path) {
     let mut moved: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     read_table(trace, &SCSI_COMMANDS, |batch| {
@@ -177,7 +177,7 @@ fn check_connections(trace: &Path) {
     );
 }
 
-/// Plain copies of the captures in testdata/iscsi, by their names.
+/// Unpacked copies of the captures in testdata/iscsi, by name.
 fn stored(folder: &TempDir) -> Vec<(String, PathBuf)> {
     let files = std::fs::read_dir(root().join("testdata/iscsi")).expect("captures");
     let mut stored: Vec<(String, PathBuf)> = files
@@ -202,7 +202,7 @@ fn stored(folder: &TempDir) -> Vec<(String, PathBuf)> {
     stored
 }
 
-/// Every command of the stored captures is tshark's, in all that both say of it.
+/// Every command of the stored captures equals tshark's in all facts that both know.
 #[test]
 fn stored_captures() {
     if need("tshark", "tshark").is_none() {
@@ -226,8 +226,8 @@ fn stored_captures() {
     }
 }
 
-/// A captured UNMAP, its list in the command or asked for by the target, is one of 64 KiB in the block trace, and
-/// replayed as such.
+/// A captured UNMAP, with its list in the command or requested by the target, is one of 64 KiB in the block trace,
+/// and is replayed as such.
 #[test]
 fn unmaps_are_replayed() {
     let folder = TempDir::new("iscsi-unmap");
@@ -271,7 +271,7 @@ fn unmaps_are_replayed() {
             (&json!(1), &json!(65_536)),
             "{name}"
         );
-        // What a part of commands says that cannot be read is missed, and that is counted.
+        // The contents of an unreadable part of the commands table are missing, and counted.
         let part = std::fs::read_dir(trace.join("scsi_commands"))
             .unwrap()
             .next()
@@ -302,8 +302,8 @@ fn check_live(session: &str, at_least: usize) {
     let folder = TempDir::new("iscsi-tshark");
     let path = folder.join("live.pcapng");
     let program = PathBuf::from(env!("CARGO_BIN_EXE_brunt"));
-    // If the clock is set back meanwhile, a command can end before it began: tshark shows its times, our trace a duration
-    // of 0.
+    // If the clock is set back during a capture, a command can end before it began: tshark shows its times,
+    // our trace a duration of 0.
     let times_hold = (0..3).any(|_| {
         succeed(
             Command::new(&tool)
@@ -396,7 +396,8 @@ fn brunt_with_tasks() {
     check_live("brunt-tasks", 40);
 }
 
-/// libiscsi's test suite aborts a WRITE and the kernel's initiator a READ and a WRITE that our target holds.
+/// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE,
+/// while our target holds them.
 #[test]
 fn brunt_with_aborts() {
     check_live("brunt-aborts", 40);

@@ -1,6 +1,6 @@
-//! An initiator that does as it is told, also what the RFC forbids: PDUs by hand over one TCP
-//! connection, blocking, with time-outs. Called by the tests that misbehave. The one rule: it
-//! never corrects its caller; what stands in a header is what was asked for.
+//! An initiator that sends exactly what its caller asks for, even what the RFC forbids: hand-made PDUs over one
+//! blocking TCP connection with timeouts. Used by the tests that misbehave. The one rule: it never corrects its caller;
+//! headers contain what was asked for.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use brunt_wire::iscsi::{Bhs, Opcode, text};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 use zerocopy::IntoBytes;
 
-/// A target that is silent for so long has nothing to say, also on a busy machine.
+/// A target that is silent for this long has nothing to send, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What came back.
+/// A received PDU.
 #[derive(Clone, Debug)]
 pub struct Pdu {
     /// The basic header.
@@ -28,12 +28,12 @@ pub struct Pdu {
 }
 
 impl Pdu {
-    /// What it is.
+    /// Its opcode.
     pub fn kind(&self) -> Opcode {
         self.bhs.kind()
     }
 
-    /// The pairs of its data segment.
+    /// The key-value pairs of its data segment.
     pub fn pairs(&self) -> Vec<(&str, &str)> {
         text::parse_pairs(&self.data).expect("pairs")
     }
@@ -47,18 +47,18 @@ impl Pdu {
     }
 }
 
-/// How a SCSI command ended.
+/// The result of a SCSI command.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Its status.
     pub status: ScsiStatus,
-    /// Sense data, when there was some.
+    /// Sense data, if any.
     pub sense: Option<Sense>,
     /// All Data-In, in place.
     pub data: Vec<u8>,
 }
 
-/// One connection, and the numbers a well-behaved initiator would use next.
+/// One connection, and the numbers that a well-behaved initiator would use next.
 pub struct Raw {
     stream: TcpStream,
     /// Sent in the next non-immediate command.
@@ -69,7 +69,7 @@ pub struct Raw {
     pub task_tag: u32,
     /// The target's latest ExpCmdSN and MaxCmdSN.
     pub window: (u32, u32),
-    /// What the target declared for itself in login (8192 until it did).
+    /// The target's value as declared in login (8192 before that).
     pub max_recv_data_segment_length: usize,
 }
 
@@ -109,7 +109,7 @@ impl Raw {
     /// Sends login requests until full feature phase.
     ///
     /// # Panics
-    /// When the target says no.
+    /// If the target refuses the login.
     pub fn negotiate(&mut self, mut request: LoginRequest, pairs: &[(&str, &str)]) {
         self.cmd_sn = request.cmd_sn.get();
         let mut keys = pairs.to_vec();
@@ -148,12 +148,12 @@ impl Raw {
         panic!("login did not end");
     }
 
-    /// Sends `bytes` as they are; false when the target has closed.
+    /// Sends `bytes` as they are; false if the target has closed.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Sends one PDU, DataSegmentLength and padding filled in; false when the target has closed.
+    /// Sends one PDU, with DataSegmentLength and padding filled in; false if the target has closed.
     pub fn send(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
         self.send_bytes(&assemble(bhs, data))
     }
@@ -161,7 +161,7 @@ impl Raw {
     /// The next PDU.
     ///
     /// # Errors
-    /// `UnexpectedEof` and its like when the target closed, `WouldBlock` or `TimedOut` when it is silent.
+    /// `UnexpectedEof` and its like if the target closed, `WouldBlock` or `TimedOut` if it is silent.
     pub fn recv(&mut self) -> io::Result<Pdu> {
         let mut head = [0; BHS_BYTES];
         self.stream.read_exact(&mut head)?;
@@ -187,7 +187,7 @@ impl Raw {
         Ok(pdu)
     }
 
-    /// A command's header with the next numbers, not sent yet.
+    /// Builds a command's header with the next numbers, without sending it.
     pub fn command(
         &mut self,
         lun: u16,
@@ -275,7 +275,7 @@ impl Raw {
         }
     }
 
-    /// Sends what an R2T asks for, in segments the target takes.
+    /// Sends the data that an R2T requests, in segments that the target accepts.
     pub fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
         let from = r2t.buffer_offset.get() as usize;
         let to = from + r2t.desired_data_transfer_length.get() as usize;
@@ -309,7 +309,7 @@ impl Raw {
         self.send(&pong.into(), &[]);
     }
 
-    /// A text request in full feature phase; the PDU that answers it.
+    /// Sends a text request in full feature phase; returns the response.
     pub fn text(&mut self, pairs: &[(&str, &str)]) -> Pdu {
         let request = TextRequest {
             flags: 0x80,
@@ -325,7 +325,7 @@ impl Raw {
         self.recv().expect("an answer to a text request")
     }
 
-    /// An immediate ping with `data`; the PDU that answers it.
+    /// Sends an immediate ping with `data`; returns the response.
     pub fn ping(&mut self, data: &[u8]) -> Pdu {
         let ping = NopOut {
             opcode: NopOut::default().opcode | brunt_wire::iscsi::pdu::OPCODE_IMMEDIATE,
@@ -341,7 +341,7 @@ impl Raw {
         self.recv().expect("an answer to a ping")
     }
 
-    /// An immediate task management request; the PDU that answers it.
+    /// Sends an immediate task management request; returns the response.
     pub fn manage(&mut self, lun: u16, function: u8, referenced: u32, ref_cmd_sn: u32) -> Pdu {
         let request = TaskManagementRequest {
             opcode: TaskManagementRequest::default().opcode
@@ -360,7 +360,7 @@ impl Raw {
         self.recv().expect("an answer to a task management request")
     }
 
-    /// Closes the session; the PDU that answers.
+    /// Closes the session; returns the response.
     pub fn logout(&mut self) -> Pdu {
         let request = LogoutRequest {
             reason: 0x80 | code::logout::CLOSE_SESSION,
@@ -373,7 +373,7 @@ impl Raw {
         self.recv().expect("an answer to a logout")
     }
 
-    /// Test Unit Ready until the unit attentions are told.
+    /// Sends TEST UNIT READY until all unit attentions are reported.
     pub fn settle(&mut self, lun: u16) {
         for _ in 0..16 {
             if self.read(lun, &[0; 6], 0).status == ScsiStatus::Good {

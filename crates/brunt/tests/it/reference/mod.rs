@@ -1,5 +1,5 @@
-//! The references in `docs/` say what the program says: they are made from its schemas and from examples that
-//! it accepts. Run `UPDATE=1 cargo test -p brunt --test it reference` to write them again.
+//! The references in `docs/` match the program: they are generated from its schemas and from examples that it accepts.
+//! Run `UPDATE=1 cargo test -p brunt --test it reference` to regenerate them.
 
 mod render;
 
@@ -35,7 +35,7 @@ fn keep(name: &str, head: &str, reference: &Reference<'_>) {
     );
 }
 
-/// Files of a folder with this extension, by name.
+/// Files in a folder with this extension, sorted by name.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .expect("a folder of examples")
@@ -48,7 +48,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// `docs/experiments.md` has every key of experiment files, with its meaning, default and an example that works.
+/// `docs/experiments.md` has every key of experiment files, with its meaning, default and a working example.
 #[test]
 fn experiments() {
     let schema: Value =
@@ -60,7 +60,7 @@ fn experiments() {
         let text = std::fs::read_to_string(path).expect("an example");
         examples.push(toml::from_str(&text).expect("an example is TOML"));
     }
-    // Those of examples/ are tried by tests/it/examples.rs.
+    // tests/it/examples.rs tests those of examples/.
     for path in own {
         succeed(
             brunt()
@@ -104,7 +104,7 @@ fn experiments() {
     keep("experiments.md", &head, &reference);
 }
 
-/// `docs/results.md` has every reason for which a run does not count, with the setting and the value that its message names.
+/// `docs/results.md` has every reason that makes a run invalid, with the setting and the value that its message names.
 #[test]
 fn void_runs() {
     let path = root().join("docs/results.md");
@@ -129,7 +129,8 @@ fn void_runs() {
     );
 }
 
-/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
+/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example from
+/// a file that can be read.
 #[test]
 fn summary() {
     let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");

@@ -1,15 +1,15 @@
-//! Turns a JSON Schema into a reference that a person reads: a section for each table, a line for each key with
-//! its kind of value, default, meaning and an example. Knows nothing of what the schema describes.
+//! Renders a JSON Schema as a reference for readers: a section for each table, a line for each key with its kind of
+//! value, default, meaning and an example. Knows nothing of what the schema describes.
 //!
-//! The rule: every word of the reference comes from the schema (descriptions are the doc comments of the types)
-//! or from documents that are known to be valid (examples). What lacks one or the other is listed.
+//! The rule: every word of the reference comes from the schema (descriptions are the doc comments of the types) or from
+//! documents that are known to be valid (examples). Keys without either are listed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-/// How values and keys are written.
+/// The notation of values and keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     /// `key = value`
@@ -18,13 +18,13 @@ pub enum Notation {
     Json,
 }
 
-/// What a reference is made of.
+/// The inputs of a reference.
 pub struct Reference<'a> {
     pub schema: &'a Value,
     /// Valid documents, from which each key's example is taken.
     pub examples: &'a [Value],
     pub notation: Notation,
-    /// Keys of the document in the order in which they are read best; others follow.
+    /// Keys of the document in the best order for reading; others follow.
     pub order: &'a [&'a str],
 }
 
@@ -34,28 +34,28 @@ pub struct Rendered {
     pub lacking: Vec<String>,
 }
 
-/// Longest example that has its own line.
+/// The longest example that gets its own line.
 const EXAMPLE_CHARS_MAX: usize = 60;
 
-/// What a key holds, with references resolved and "or null" left out.
+/// The value of a key, with references resolved and "or null" left out.
 #[derive(Clone)]
 enum Shape<'a> {
-    /// Its own table; the name is that of its type.
+    /// A separate table; the name is that of its type.
     Table(&'a str),
-    /// Text, a number, a list of such.
+    /// Text, a number, or a list of such.
     Plain(String),
     /// One of several words.
     Words(&'a str),
-    /// Tables or values by names that the user chooses.
+    /// Tables or values under names that the user chooses.
     Named(Box<Shape<'a>>),
     List(Box<Shape<'a>>),
     /// One of these: a table or a list of them, for example.
     Either(Vec<Shape<'a>>),
 }
 
-/// A table, or one of several that a `kind` or a key tells apart.
+/// A table, or one of several distinguished by a `kind` or a key.
 struct Variant<'a> {
-    /// `None` for a table that has no others beside it.
+    /// `None` for a table without alternatives.
     title: Option<String>,
     node: &'a Value,
 }
@@ -143,7 +143,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// What a key's value is, in words.
+    /// A description of a key's value.
     fn kind(&self, shape: &Shape<'a>) -> String {
         match shape {
             Shape::Table(_) => "table".into(),
@@ -170,7 +170,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The words of an enumeration, with what each means.
+    /// The words of an enumeration, with their meanings.
     fn words(&self, name: &str) -> Vec<(&'a Value, &'a str)> {
         let node = self.definition(name);
         match choices(node) {
@@ -227,7 +227,7 @@ impl<'a> Reference<'a> {
             .collect()
     }
 
-    /// The variant that a document's table is.
+    /// The variant that matches a document's table.
     fn variant(&self, name: &str, table: &Map<String, Value>) -> Option<usize> {
         self.variants(name).iter().position(|variant| {
             let known = |key: &String| variant.node["properties"].get(key).is_some();
@@ -257,7 +257,7 @@ impl<'a> Reference<'a> {
                     .collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
-            // A basic string of TOML is written as one of JSON.
+            // TOML writes a basic string as JSON does.
             (Notation::Toml, scalar) => scalar.to_string(),
         }
     }
@@ -270,7 +270,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The document itself, as the name of a type.
+/// The type name of the document itself.
 const ROOT: &str = "";
 
 struct Writer<'r, 'a> {
@@ -279,9 +279,9 @@ struct Writer<'r, 'a> {
     found: BTreeMap<(String, usize, String), Vec<Value>>,
     text: String,
     lacking: Vec<String>,
-    /// Where each type has its section.
+    /// The section of each type.
     sections: BTreeMap<&'a str, String>,
-    /// Enumerations that were explained already.
+    /// Enumerations already explained.
     told: BTreeSet<&'a str>,
 }
 
@@ -298,7 +298,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Notes every key's value of a table that is of this type.
+    /// Collects the value of every key of a table of this type.
     fn collect(&mut self, name: &str, document: &Value) {
         let Some(table) = document.as_object() else {
             return;
@@ -346,7 +346,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         self.units();
     }
 
-    /// Decides where each type has its section: at the first of the shortest paths that lead to it.
+    /// Assigns each type its section: at the first of the shortest paths that lead to it.
     fn places(&mut self) {
         let mut open = VecDeque::from([(ROOT, String::new())]);
         while let Some((name, path)) = open.pop_front() {
@@ -362,7 +362,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// All keys of a type, of one variant after the other.
+    /// All keys of a type, variant by variant.
     fn keys_of(&self, name: &str) -> Vec<(&'a str, &'a Value)> {
         let mut keys: Vec<(&str, &Value)> = Vec::new();
         for variant in self.reference.variants(name) {
@@ -451,7 +451,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         for (key, property) in keys {
             let what = format!("{heading}: {key}");
             let shape = self.reference.shape(property);
-            // The only key of a variant is what the variant says.
+            // If a variant's only key has no description, the variant's applies.
             let said = property
                 .get("description")
                 .or_else(|| variant.node.get("description"));
@@ -484,7 +484,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// A value of a valid document, one that says something; or where the table it leads to is described.
+    /// A telling value from a valid document, or a link to the description of its table.
     fn example(
         &mut self,
         name: &str,
@@ -528,7 +528,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// What each word of an enumeration means, once.
+    /// Explains each word of an enumeration, once.
     fn explain(&mut self, name: &'a str) {
         let words = self.reference.words(name);
         if !self.told.insert(name) || words.iter().all(|(_, told)| told.is_empty()) {
@@ -605,7 +605,7 @@ fn joined(path: &str, key: &str) -> String {
     }
 }
 
-/// The anchor that a heading gets on the usual sites.
+/// The anchor that common sites give a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     kept.chars()
@@ -640,7 +640,7 @@ fn is_word(choice: &Value) -> bool {
     choice.get("const").is_some() || choice["enum"].is_array()
 }
 
-/// Whether a type is written as text of a certain form.
+/// Whether a type is written as text in a certain form.
 fn is_unit(node: &Value) -> bool {
     let has_form = |node: &Value| node["pattern"].is_string();
     has_form(node) || choices(node).is_some_and(|choices| choices.iter().any(has_form))

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Jobs of one group on overlapping hosts and here: each makes its own requests, all start on one time line, and what one host
-/// is in the run of all is told apart by job.
+/// Jobs of one group on overlapping hosts and here: each makes its own requests, all start on one time line, and a
+/// host's share is recorded separately for each job.
 #[test]
 fn jobs_run_at_once_on_hosts_and_here() {
     let folder = TempDir::new().unwrap();
@@ -59,7 +59,7 @@ fn jobs_run_at_once_on_hosts_and_here() {
             .collect();
         assert_eq!(found, names, "{label}");
         for host in &hosts {
-            // Each job's hosts begin at its own start, whatever their clocks say.
+            // Each job's hosts begin at the job's own start, whatever their clocks say.
             let began = host["began_us"].as_f64().unwrap();
             assert!(
                 (-100_000.0..5_000_000.0).contains(&began),
@@ -124,7 +124,7 @@ fn a_host_that_dies_in_a_job_is_marked() {
     assert!(made > 0, "what was measured is kept");
 }
 
-/// How rings work best is measured on all hosts, and one mode is chosen for all.
+/// Ring modes are measured on all hosts, and one mode is chosen for all.
 #[test]
 fn hosts_choose_a_ring_together() {
     let folder = TempDir::new().unwrap();

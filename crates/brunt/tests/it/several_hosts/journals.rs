@@ -1,10 +1,10 @@
-//! Journals of acknowledged writes that hosts keep, put together for `brunt verify`.
+//! Journals of acknowledged writes that hosts keep, gathered for `brunt verify`.
 
 use std::os::unix::fs::FileExt;
 
 use super::*;
 
-/// `brunt verify` of the journals in this folder: its exit status, what it says for programs, and for people.
+/// Runs `brunt verify` on the journals in this folder; returns its exit status, its JSON, and its text.
 fn verify(journals: &Path, disk: &str) -> (Option<i32>, Value, String) {
     let output = brunt()
         .arg("verify")
@@ -25,7 +25,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The journals of all hosts stand in one folder, as if all workers had been here, and one command checks the writes of all.
+/// The journals of all hosts are in one folder, as if all workers had been here, and one command
+/// verifies the writes of all.
 #[test]
 fn hosts_keep_their_journals_together() {
     let folder = TempDir::new().unwrap();
@@ -56,7 +57,7 @@ fn hosts_keep_their_journals_together() {
         "{words}"
     );
     assert!(found["kept"].as_u64().unwrap() > 100, "{found:#}");
-    // What a worker of host b wrote is gone, and its journal knows.
+    // The writes of a worker of host b are erased, and its journal detects that.
     let device = std::fs::File::options().write(true).open(&disk).unwrap();
     let last_part = DISK_BYTES / 4 * 3;
     device
@@ -77,7 +78,7 @@ fn hosts_keep_their_journals_together() {
                 extent["offset_bytes"].as_u64().unwrap() >= last_part && extent["found"] == "zeros"
             })
     );
-    // What is there is never written over: it may be the only witness.
+    // An existing journal is never overwritten: it may be the only evidence.
     let (again, _) = run(folder.path(), "again", &text);
     let words = said(&again);
     assert!(
@@ -86,8 +87,8 @@ fn hosts_keep_their_journals_together() {
     );
 }
 
-/// An agent that dies takes its journals with it, which is said in the results, in the folder and by `brunt verify`; those of
-/// the others are whole.
+/// The journals of an agent that dies are lost with it. The results, the folder and `brunt verify` say so; those of the
+/// other hosts are complete.
 #[test]
 fn a_lost_host_has_no_journal() {
     let folder = TempDir::new().unwrap();

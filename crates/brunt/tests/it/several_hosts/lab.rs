@@ -1,4 +1,4 @@
-//! Workloads on several hosts of a lab: an agent in the network of each, the rest as on other machines.
+//! Workloads on several hosts of a lab: an agent in the network of each, otherwise as on other machines.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -29,10 +29,10 @@ delay = "15ms"
 serve = "memory:4MiB?fault=off"
 host = "server"
 "#;
-/// A request from the far host and its answer take at least this long.
+/// The least round trip of a request from the far host.
 const FAR_NS: i64 = 30_000_000;
 
-/// Runs an experiment in a lab; `None`, said aloud, where none can be made.
+/// Runs an experiment in a lab; `None`, with a message, if none can be created.
 pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, PathBuf)> {
     let (output, results) = run(folder, name, &format!("name = \"{name}\"\n{text}"));
     let words = said(&output);
@@ -43,8 +43,8 @@ pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, Path
     Some((output, results))
 }
 
-/// Each host of the lab makes its part of the run over its own links: together the requests that workers of one host would
-/// make, recorded and verified; the hosts' figures, starts and agents are told apart.
+/// Each host of the lab makes its part of the run over its own links: together these are the requests that workers of
+/// one host would make, recorded and verified. The hosts' figures, starts and agents are kept apart.
 #[test]
 fn hosts_of_a_lab_share_a_run() {
     let folder = TempDir::new().unwrap();
@@ -125,8 +125,8 @@ fn hosts_of_a_lab_share_a_run() {
     assert!(page.contains("on near + far"), "the page says where it ran");
 }
 
-/// Faults of links, of two hosts, of connections and of the target work while workers are on several hosts of the lab, and
-/// so do jobs that run at once and phases on file systems.
+/// Faults of links, of two hosts, of connections and of the target work while workers are on several hosts of the lab,
+/// and so do concurrent jobs and phases on file systems.
 #[test]
 fn faults_jobs_and_files_in_a_lab_of_hosts() {
     let folder = TempDir::new().unwrap();
@@ -179,7 +179,7 @@ fn faults_jobs_and_files_in_a_lab_of_hosts() {
     );
 }
 
-/// The example of clients at four sites, made short: each client is as far from the store as its site.
+/// A shortened version of the example with clients at four sites: each client is as far from the store as its site.
 #[test]
 fn the_example_of_four_sites_runs() {
     let folder = TempDir::new().unwrap();
@@ -208,13 +208,13 @@ fn the_example_of_four_sites_runs() {
     let rate = |at: usize| hosts[at]["requests_per_second"].as_f64().unwrap();
     assert_eq!(hosts.len(), 4, "{hosts:#?}");
     for host in 1..4 {
-        // Eight requests, each at least 20 ms under way.
+        // Eight outstanding requests, each in transit for at least 20 ms.
         assert!(0.0 < rate(host) && rate(host) <= 420.0, "{hosts:#?}");
     }
 }
 
-/// The indexes of robustness of three clients, one at a time and two at once: those that can be computed from the runs on
-/// record, in the terminal, the summary, the tables and the page. A client that is left over is measured alone only.
+/// The robustness indexes of three clients, one at a time and two at once: those computable from the recorded runs, in
+/// the terminal, the summary, the tables and the page. The remaining client is only measured alone.
 #[test]
 fn indexes_are_those_of_the_runs() {
     let folder = TempDir::new().unwrap();
@@ -316,16 +316,16 @@ links = ["wan"]
             .sum::<f64>()
     };
     near(index("latency", 1, true), alone(true) / alone(false));
-    // Two at once, four requests of 4 KiB each, 40 ms under way at least.
+    // Two at once, four requests of 4 KiB each, in transit for at least 40 ms.
     assert!(mean("one+two", true, "one") <= 4.0 * 4096.0 / 0.04 * 1.01);
-    // Each kind of operation has a ratio of its own.
+    // Each kind of operation has a separate ratio.
     for op in ["read", "write"] {
         assert!(
             impacts.iter().any(|index| index["op"] == op),
             "{impacts:#?}"
         );
     }
-    // 8 points with their clients, for all kinds and for each of two.
+    // 8 points with their clients, for all kinds together and for each of two.
     assert_eq!(
         summary["indexes"]["clients"].as_array().unwrap().len(),
         2 * (3 + 2) * 3
@@ -340,7 +340,7 @@ links = ["wan"]
     }
 }
 
-/// Processes of a run with this mark that are agents.
+/// Processes with this mark that are agents.
 fn agents(mark: &str) -> Vec<i32> {
     let wanted = format!("{MARK}={mark}");
     let mut pids = support::processes_with(|variable| variable == wanted.as_bytes());
@@ -348,8 +348,8 @@ fn agents(mark: &str) -> Vec<i32> {
     pids.into_iter().map(|pid| pid as i32).collect()
 }
 
-/// A host of the lab whose agent dies is lost as another machine is: noticed, marked, and the other goes on. The agents end
-/// with the experiment, however that ends.
+/// A lab host whose agent dies is treated like a lost machine: it is noticed and marked, and the other host continues.
+/// The agents end with the experiment, however that ends.
 #[test]
 fn agents_in_a_lab_are_lost_and_end() {
     let folder = TempDir::new().unwrap();
@@ -388,7 +388,7 @@ fn agents_in_a_lab_are_lost_and_end() {
                 );
                 return support::skip("user namespaces and /dev/net/tun");
             }
-            // The near one, or the far one when that has worked enough; either will do.
+            // The near host's agent, or the far one's if that has worked enough by then; either will do.
             match agents(&mark).into_iter().find(|pid| is_working(*pid)) {
                 Some(pid) => break pid,
                 None => std::thread::sleep(Duration::from_millis(10)),

@@ -1,4 +1,4 @@
-//! A target of which each client has its own: hosts of a lab, each on a file with its name.
+//! A target that each client has separately: hosts of a lab, each with a file that has its name.
 
 use super::lab::run_in_lab;
 use super::*;
@@ -6,8 +6,8 @@ use super::*;
 /// Size of each client's file.
 const FILE_BYTES: usize = 1 << 20;
 
-/// Each client writes all of its own file once, alone and with the other, and nothing of the other's; results know one target,
-/// so that the indexes compare a client with itself.
+/// Each client writes its whole file once, alone and together with the other, and nothing of the other's. Results show
+/// a single target, so that the indexes compare a client with itself.
 #[test]
 fn clients_have_targets_of_their_own() {
     let folder = TempDir::new().unwrap();

@@ -5,8 +5,8 @@ use brunt_result::tables::requests;
 
 use super::*;
 
-/// What a request asks for: its worker, its place in the worker's sequence, operation, offset and length; and when it was due,
-/// sent and completed.
+/// A request: its worker, its position in the worker's sequence, operation, offset and length; and when it was
+/// due, sent and completed.
 pub type Asked = (i64, i64, String, i64, i64);
 
 pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
@@ -33,7 +33,7 @@ pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
     found
 }
 
-/// Hosts with clocks of their own leave the record that one machine with all workers would leave: the same requests, each
+/// Hosts with different clocks leave the record that one machine with all workers would leave: the same requests, each
 /// once, at times of the controller's clock.
 #[test]
 fn hosts_record_their_requests() {
@@ -77,12 +77,12 @@ fn hosts_record_their_requests() {
     }
 }
 
-/// Blocks that another than their worker wrote are found by the host that reads them, and stand in the sums.
+/// Hosts detect blocks that differ from what their workers wrote, and the totals include them.
 #[test]
 fn hosts_verify_what_they_wrote() {
     let folder = TempDir::new().unwrap();
     let hosts = host_by_ssh(folder.path(), "a", 0) + &host_by_ssh(folder.path(), "b", 0);
-    // Writes to this device are forgotten.
+    // This device forgets what is written to it.
     let text = format!(
         "name = \"forgets\"\nrepetitions = 1\n{hosts}\n[targets.null]\nurl = \"null:1MiB\"\n\
          [workloads.w]\nverify = {{}}\nread = 0.5\nhosts = [\"a\", \"b\"]\nstop = {{ requests = 4000 }}\n"
@@ -99,7 +99,8 @@ fn hosts_verify_what_they_wrote() {
     assert!(error.contains("differs from what was written"), "{error}");
 }
 
-/// A host whose disk has no room for the record: its figures are kept, what is missing is counted, and the experiment says so.
+/// If a host's disk has no room for the record, its figures are kept, the missing requests are counted,
+/// and the experiment says so.
 #[test]
 fn a_record_without_room_is_said() {
     let folder = TempDir::new().unwrap();

@@ -22,7 +22,7 @@ fn replay(folder: &Path, name: &str, hosts: &str, keys: &str) -> (Output, PathBu
     run(folder, name, &text)
 }
 
-/// Hosts send each request of a trace once, those that one machine would send, and their parts are judged as one replay.
+/// Hosts send each request of a trace once, the same ones as one machine, and their parts are judged as one replay.
 #[test]
 fn hosts_share_a_trace() {
     let folder = TempDir::new().unwrap();
@@ -59,7 +59,7 @@ fn hosts_share_a_trace() {
         (&4031.into(), &shared["digests"]["trace"])
     );
     assert_eq!(shared["unsent"], alone["unsent"]);
-    // Clocks are ten minutes apart, and nothing is late by as much; a busy machine may well be late.
+    // Clocks are ten minutes apart, and nothing is late by that much; a busy machine may well be late.
     assert!(
         shared["issue_error"]["p50_us"].as_f64().unwrap() < 60e6,
         "{shared:#}"
@@ -87,7 +87,7 @@ fn hosts_share_a_trace() {
     );
 }
 
-/// The devices of a trace go to targets of their own on hosts as they do here, each request once.
+/// The devices of a trace go to separate targets on hosts as they do here, each request once.
 #[test]
 fn hosts_replay_on_several_targets() {
     let folder = TempDir::new().unwrap();
@@ -144,7 +144,7 @@ fn hosts_replay_on_several_targets() {
     assert_eq!(targets, ["data", "log"]);
 }
 
-/// One host replays like this machine, whatever decides when requests are due.
+/// One host replays like this machine, whatever determines when requests are due.
 #[test]
 fn one_host_replays_as_this_machine_does() {
     let folder = TempDir::new().unwrap();
@@ -169,7 +169,8 @@ fn one_host_replays_as_this_machine_does() {
     );
 }
 
-/// A host on which another trace lies at the same path is refused before the first run, and so is one that may not open it.
+/// A host with a different trace at the same path is refused before the first run, and so is a
+/// host that may not open it.
 #[test]
 fn another_trace_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -183,7 +184,7 @@ fn another_trace_is_refused() {
         "{not_allowed}"
     );
     let trace = trace(folder.path());
-    // The same but for its last requests.
+    // The same except for its last requests.
     let shorter = folder.path().join("shorter.load");
     let unpacked = Command::new("gzip")
         .args(["-dc", &trace])

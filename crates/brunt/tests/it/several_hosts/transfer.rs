@@ -1,4 +1,4 @@
-//! What links carry for each byte that a load moves, counted by a run: one copy over one link, two over two.
+//! The bytes on each link for each byte that a load moves, counted by a run: one copy over one link, two over two.
 
 use brunt_lake::read_table;
 use brunt_result::tables::transfer;
@@ -6,8 +6,8 @@ use brunt_result::tables::transfer;
 use super::lab::run_in_lab;
 use super::*;
 
-/// A client and two servers, each behind a link of its own; only the second link has a delay. Every packet of the first
-/// goes through the link's thread, which counts all headers.
+/// A client and two servers, each behind its own link; only the second link has a delay. Every packet of the first goes
+/// through the link's thread, which counts all headers.
 const TWO_SERVERS: &str = r#"
 repetitions = 2
 [lab]
@@ -50,8 +50,8 @@ ramp_up = { time = "100ms" }
 stop = { requests = 2000 }
 "#;
 
-/// Data and its headers (at an MTU of 1500, 66 bytes for every 1448) come back once for a read; a mirror sends them over both
-/// links. Without load links carry next to nothing.
+/// For a read, data and its headers (at an MTU of 1500, 66 bytes for every 1448) come back once; a mirror sends them
+/// over both links. Without load, links carry next to nothing.
 #[test]
 fn links_carry_what_the_load_moves() {
     let folder = TempDir::new().unwrap();
@@ -75,7 +75,7 @@ fn links_carry_what_the_load_moves() {
     };
     let ratio = |carried: &Value| carried["per_useful_byte"]["mean"].as_f64().unwrap();
     let (reads, writes) = (&point("read")["transfer"], &point("write")["transfer"]);
-    // About 1.09; where the thread that reads counters has to wait for a processor, the ends of a run are less exact.
+    // About 1.09; if the thread that reads counters has to wait for a processor, the ends of a run are less exact.
     let once = 0.97..1.25;
     assert!(once.contains(&ratio(&reads["links"]["near"])), "{reads:#}");
     assert!(ratio(&reads["links"]["far"]) < 0.01, "{reads:#}");
@@ -83,7 +83,7 @@ fn links_carry_what_the_load_moves() {
         once.contains(&ratio(&writes["links"]["near"])),
         "{writes:#}"
     );
-    // A train of segments counts its headers once, where it bypasses the link's thread; this one has a delay.
+    // A train of segments that bypasses the link's thread counts its headers once; this link has a delay.
     assert!(once.contains(&ratio(&writes["links"]["far"])), "{writes:#}");
     let both = ratio(&writes["links"]["near"]) + ratio(&writes["links"]["far"]);
     assert!((ratio(&writes["all"]) - both).abs() < 1e-9, "{writes:#}");
@@ -99,7 +99,7 @@ fn links_carry_what_the_load_moves() {
     for run in point("read")["runs"].as_array().unwrap() {
         let (run, near) = (&run["transfer"], &run["transfer"]["links"]["near"]);
         let useful = run["useful_bytes"].as_u64().unwrap();
-        // Data comes back; the way there has requests and acknowledgements.
+        // Data comes back; the other direction has requests and acknowledgements.
         assert!(
             near["back_bytes"].as_u64().unwrap() > useful / 20 * 19,
             "{run:#}"
@@ -120,8 +120,7 @@ fn links_carry_what_the_load_moves() {
     assert_eq!(rows, 16);
 }
 
-/// What goes over links beside the load is not taken for the load's: neither when nobody measured it, nor before faults and
-/// after them.
+/// Other traffic on the links is not counted as the load's: neither if it wasn't measured, nor before and after faults.
 #[test]
 fn parts_of_a_run_have_their_own_bytes() {
     let folder = TempDir::new().unwrap();
@@ -163,7 +162,7 @@ fn parts_of_a_run_have_their_own_bytes() {
             };
             links.as_object().unwrap().values().map(of).sum()
         };
-        // The parts add up to the whole, but for where its last interval ends.
+        // The parts add up to the whole, except where its last interval ends.
         let parts: u64 = run["phases"]
             .as_array()
             .unwrap()

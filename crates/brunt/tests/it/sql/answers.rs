@@ -1,5 +1,5 @@
-//! What becomes of an answer: every value exactly as the engine has it, in every form, in little memory, until the user
-//! interrupts. And the ways to give a statement.
+//! The answers of statements: every value exactly as the engine has it, in every format, in little memory, until the
+//! user interrupts. Also the ways to give a statement.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::{engine, rows, servers, sql, sql_at, sql_program, trace};
 use crate::support::{TempDir, brunt, eventually, processes, run_within, succeed, words_of};
 
-/// NaN, infinities, integers above 64 bits also within lists, small intervals, bytes, two columns of one name, and
-/// names in no alphabetical order.
+/// NaN, infinities, integers above 64 bits, also within lists, small intervals, bytes, two columns with one name, and
+/// names not in alphabetical order.
 const VALUES: &str = "select corr(1.0, 1.0) as z, 'inf'::double as y, '-inf'::float as x, 1.5::decimal(4, 2) as d, \
     12345678901234567890123456789012345678::hugeint as w, [18446744073709551616::hugeint] as l, \
     interval '1 microsecond' as i, 'ab'::blob as b, 1 as a, 2 as a, null as n, \
     timestamp '2026-11-27 08:15:00.5' as t, 'x,\"y' as q";
 
-/// One bad value costs nothing else, and none is changed; columns stay in the order of the statement.
+/// One bad value affects no other, and none is changed; columns keep the order of the statement.
 #[test]
 fn values_are_those_of_the_engine() {
     let Some(engine) = engine() else { return };
@@ -38,7 +38,7 @@ fn values_are_those_of_the_engine() {
         );
         let csv = |statement: &str| {
             let mut command = how(&engine, &trace, &[statement, "--csv"]);
-            // `--json` and `--csv` are two forms of one answer.
+            // `--json` and `--csv` are two formats of one answer.
             let mut plain = brunt();
             plain.args(command.get_args().skip(1));
             for (name, value) in command.get_envs() {
@@ -73,7 +73,7 @@ fn values_are_those_of_the_engine() {
     }
 }
 
-/// A file of rows has its name when it is whole: what is refused leaves the file that was there, and nothing else.
+/// A file of rows gets its name once it is complete: a refused statement leaves the existing file, and nothing else.
 #[test]
 fn rows_are_kept_as_parquet() {
     let Some(engine) = engine() else { return };
@@ -127,7 +127,7 @@ fn statements_come_from_files_and_pipes() {
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
 }
 
-/// Tables are listed without any engine, those of traces and those of results, with names that statements may use.
+/// Tables of traces and of results are listed without any engine, with names that statements may use.
 #[test]
 fn tables_are_listed() {
     let folder = TempDir::new("sql-tables");
@@ -160,10 +160,10 @@ fn tables_are_listed() {
     }
 }
 
-/// More rows than anyone wants in memory.
+/// More rows than should be held in memory.
 const MANY: &str = "select i, i * 2 as j, 'some text ' || i as t from range(300000) as r(i)";
 
-/// Memory does not grow with the number of rows: it is looked at while the reader of the answer waits.
+/// Memory does not grow with the number of rows: it is measured while the reader of the answer waits.
 #[test]
 fn many_rows_take_little_memory() {
     let Some(engine) = engine() else { return };
@@ -195,7 +195,7 @@ fn many_rows_take_little_memory() {
     );
 }
 
-/// A process that a failed test does not leave behind.
+/// A process that is killed even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -205,14 +205,14 @@ impl Drop for Killed {
     }
 }
 
-/// Whether a process runs: one that has ended may still be in the table.
+/// Whether a process runs: one that has ended may still be in the process table.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().unwrap_or_default();
     !(state.is_empty() || state.starts_with(['Z', 'X']))
 }
 
-/// The engine that a `brunt` asks, when it has become one.
+/// The engine process of a `brunt`, once it runs the engine.
 fn engine_of(brunt: u32) -> Option<u32> {
     let is_child = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -229,8 +229,8 @@ fn engine_of(brunt: u32) -> Option<u32> {
     })
 }
 
-/// A question that no engine answers in this lifetime ends with the program: at once by Ctrl-C, SIGTERM or a terminal that
-/// closes, and also if the program is killed. What lists of processes show of it is short.
+/// A query that would run practically forever ends with the program: at once on Ctrl-C, SIGTERM or a closing terminal,
+/// and also if the program is killed. Its command line in process lists is short.
 #[test]
 fn an_interrupt_ends_the_engine() {
     let Some(engine) = engine() else { return };
@@ -242,7 +242,7 @@ fn an_interrupt_ends_the_engine() {
     for how in [sql, sql_program] {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
             let asked = how(&engine, &trace, &[endless]);
-            // Whoever runs the tests may have closed terminals ignored (`nohup`).
+            // The tests may run with SIGHUP ignored (`nohup`).
             let mut command = Command::new("/usr/bin/env");
             command
                 .arg("--default-signal=HUP")
@@ -261,7 +261,7 @@ fn an_interrupt_ends_the_engine() {
             let mut child = Killed(command.spawn().expect("it starts"));
             let mut found = None;
             eventually("the engine starts", 60, || {
-                // The check of a version may come first.
+                // The version check may come first.
                 found = engine_of(child.0.id()).filter(|pid| {
                     let words = words_of(*pid);
                     words
@@ -280,11 +280,11 @@ fn an_interrupt_ends_the_engine() {
             eventually("the engine ends", 60, || !is_running(pid));
         }
     }
-    // What was killed could not clean up; the others did.
+    // The killed one could not clean up; the others did.
     assert_eq!(std::fs::read_dir(&scratch).expect("a folder").count(), 2);
 }
 
-/// An interrupt also ends an answer that is being printed, and a wait for a statement.
+/// An interrupt also ends the printing of an answer, and the wait for a statement.
 #[test]
 fn an_interrupt_ends_printing() {
     let Some(engine) = engine() else { return };
@@ -300,7 +300,7 @@ fn an_interrupt_ends_printing() {
     assert_eq!(child.0.wait().expect("a child of ours").code(), Some(1));
 }
 
-/// A reader that has seen enough ends the program, which leaves nothing behind.
+/// A reader that closes early ends the program, which leaves nothing behind.
 #[test]
 fn a_reader_that_goes_away_leaves_no_files() {
     let Some(engine) = engine() else { return };
@@ -330,7 +330,7 @@ fn a_reader_that_goes_away_leaves_no_files() {
     }
 }
 
-/// JSON of numbers is read by those who take numbers for what they are.
+/// Numbers are JSON numbers, for readers that need them.
 #[test]
 fn an_answer_is_one_object() {
     let Some(engine) = engine() else { return };

@@ -1,15 +1,16 @@
-//! What each analysis must answer, by the report of the same trace, or by its operations where the report does not say.
+//! The expected answer of each analysis, from the report of the same trace, or from its operations if
+//! the report doesn't have it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What is asked of the operations themselves: a statement that no engine can get wrong.
+/// The query for the operations themselves: a statement too simple for an engine to get wrong.
 pub const OPERATIONS: &str = "select operations.operation, operations.request_first_ns, operations.latency_ns, \
                               flows.destination as server, flows.source as client, operations.file \
                               from operations join flows using (flow)";
 
-/// Their answer.
+/// The rows of [`OPERATIONS`].
 pub struct Operations(Vec<Value>);
 
 impl Operations {
@@ -17,7 +18,7 @@ impl Operations {
         Operations(rows)
     }
 
-    /// When each was asked for, in order.
+    /// The times of the requests, in order.
     fn times(&self, server: Option<&Value>) -> Vec<u64> {
         let rows = self
             .0
@@ -28,7 +29,7 @@ impl Operations {
         times
     }
 
-    /// The latencies of those with this value in a column, in order.
+    /// The latencies of operations with this value in a column, in order.
     fn latencies(&self, column: &str, value: &Value) -> Vec<u64> {
         let rows = self.0.iter().filter(|row| row[column] == *value);
         let mut latencies: Vec<_> = rows.filter_map(|row| row["latency_ns"].as_u64()).collect();
@@ -36,7 +37,7 @@ impl Operations {
         latencies
     }
 
-    /// How many there were in each stretch that had any.
+    /// The number of operations per interval, for intervals that have any.
     fn stretches(&self, width_ns: u64) -> BTreeMap<u64, u64> {
         let mut stretches = BTreeMap::new();
         self.times(None)
@@ -62,7 +63,7 @@ pub fn array<'v>(value: &'v Value, what: &str) -> &'v [Value] {
         .unwrap_or_else(|| panic!("{what}: {value}"))
 }
 
-/// The columns of `names` are the same in both; a name may be a path, and be called otherwise in the second.
+/// Asserts that the columns of `names` are equal in both; a name may be a path, and differ in the second.
 fn assert_same(row: &Value, reported: &Value, names: &[(&str, &str)]) {
     for (column, path) in names {
         let expected = reported
@@ -79,7 +80,7 @@ const QUANTILES: [(&str, f64); 4] = [
     ("p999_ns", 99.9),
 ];
 
-/// Mean, quantiles and maximum of a row are exactly those of these latencies.
+/// Asserts that mean, quantiles and maximum of a row are exactly those of these latencies.
 fn assert_exact(row: &Value, latencies: &[u64]) {
     let Some(max) = latencies.last() else {
         assert!(row["p99_ns"].is_null() && row["max_ns"].is_null(), "{row}");
@@ -98,7 +99,7 @@ fn assert_exact(row: &Value, latencies: &[u64]) {
     );
 }
 
-/// The report's quantiles are as far from the exact ones as it says at most.
+/// Asserts that the report's quantiles differ from the exact ones by no more than its stated error.
 fn assert_within_error(row: &Value, latency: &Value) {
     if latency.is_null() {
         return;
@@ -161,7 +162,7 @@ fn check_clients(rows: &[Value], report: &Value, operations: &Operations) {
     }
 }
 
-/// The loads of a ranking, whatever its entries are called.
+/// The loads of a ranking, without the names of its entries.
 fn loads(rows: &[Value]) -> Vec<Vec<u64>> {
     let of = |row: &Value| {
         ["operations", "bytes", "time_ns"]
@@ -183,7 +184,7 @@ fn check_ranking(which: &str, rows: &[Value], report: &Value, operations: &Opera
     for row in rows {
         assert_exact(row, &operations.latencies("file", &row["file"]));
     }
-    // The first by operations are in the same order; a name is the end of the path.
+    // The top entries by operations are in the same order; a name is the end of the path.
     for (row, expected) in rows.iter().zip(top).take(5) {
         assert_eq!(row["operations"], expected["operations"]);
         if let (Some(name), Some(path)) = (row["name"].as_str(), expected["name"].as_str()) {
@@ -266,7 +267,7 @@ fn check_profile(rows: &[Value], report: &Value) {
         .collect();
     assert_same(row, report, &names);
     assert_eq!(row["outstanding_max"], profile["outstanding_max"]);
-    // The report works with seconds, so its last digits differ.
+    // The report calculates in seconds, so its last digits differ.
     let (mean, expected) = (
         row["outstanding_mean"].as_f64(),
         profile["outstanding_mean"].as_f64(),
@@ -278,7 +279,7 @@ fn check_profile(rows: &[Value], report: &Value) {
     );
 }
 
-/// The report's estimate is off by a few of the standard errors that it states.
+/// Asserts that the report's estimate is off by at most a few of its stated standard errors.
 fn assert_close(exact: &Value, profile: &Value, name: &str) {
     let number = |of: &Value| of.as_f64().expect("a number");
     let (exact, estimated) = (number(exact), number(&profile[name]));
@@ -319,7 +320,7 @@ fn check_sizes(rows: &[Value], report: &Value) {
     }
 }
 
-/// Each quantile is that of the operations, within what it may be off.
+/// Each quantile is that of the operations, within its allowed error.
 fn check_latency_over_time(rows: &[Value], operations: &Operations) {
     let mut latencies: BTreeMap<(u64, String), Vec<u64>> = BTreeMap::new();
     for row in operations
@@ -353,7 +354,7 @@ fn check_latency_over_time(rows: &[Value], operations: &Operations) {
     }
 }
 
-/// The same but for the last digits, where the report works with seconds.
+/// Equal except for the last digits, because the report calculates in seconds.
 fn assert_nearly(found: &Value, expected: f64, what: &str) {
     let found = found.as_f64().unwrap_or(0.0);
     assert!(
@@ -438,7 +439,7 @@ fn check_alignment(rows: &[Value], report: &Value) {
                 .all(|row| number(row, "whole") <= number(row, "transfers"))
         );
     }
-    // The report has the 25 first clients, and no trace here has more.
+    // The report has the first 25 clients, and no trace here has more.
     let misaligned: Vec<Value> = rows
         .iter()
         .filter(|row| number(row, "aligned_bytes") < 4096)
@@ -539,7 +540,7 @@ fn check_scsi(rows: &[Value], report: &Value) {
             assert_eq!(expected[theirs], sum(&of, ours), "{ours} of {name}");
         }
         counted += of.len();
-        // Where the initiator expects another length, bytes are what it was about, not what came.
+        // If the initiator expects another length, the report's bytes are those of the command, not those transferred.
         let ours = match name {
             "SCSI READ" => "in_bytes",
             "SCSI WRITE" => "out_bytes",
@@ -599,7 +600,7 @@ fn check_findings(rows: &[Value], report: &Value) {
         sorted(kinds(reported)),
         "{rows:?} {reported:?}"
     );
-    // The figures stand in the sentences, where the sentences have them.
+    // The sentences that have figures contain these.
     for row in rows {
         let figures = match row["kind"].as_str().expect("a kind") {
             "capture-loss" | "capture-incomplete" | "not-understood" => {
@@ -647,7 +648,7 @@ fn check_ledger(rows: &[Value], report: &Value) {
     assert!(ledger.len() > 40);
 }
 
-/// The answer of one analysis.
+/// Checks the answer of one analysis.
 pub fn check(name: &str, rows: &[Value], report: &Value, operations: &Operations) {
     match name {
         "summary" => check_summary(rows, report),

@@ -1,5 +1,5 @@
-//! `brunt sql` in the real DuckDB, as a program and as a module: each analysis answers what `brunt analyze` answers of
-//! the same trace, and what cannot be answered is refused with advice.
+//! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as
+//! `brunt analyze` on the same trace, and what cannot be answered is refused with advice.
 
 mod answers;
 mod checks;
@@ -17,7 +17,7 @@ use checks::{OPERATIONS, Operations, array, check};
 use serde_json::Value;
 use troubled::troubled_trace;
 
-/// Where DuckDB is; `None` where it is not prepared.
+/// DuckDB's folder; `None` if it isn't installed.
 fn engine() -> Option<PathBuf> {
     let script = root().join("tools/duckdb.sh");
     if !Command::new(&script)
@@ -35,7 +35,7 @@ fn engine() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// `brunt --json sql`, with DuckDB's module: no program is on the PATH.
+/// `brunt --json sql` with DuckDB's module: no program is on the PATH.
 fn sql(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = brunt();
     command.args(["--json", "sql"]).arg(folder).args(arguments);
@@ -46,7 +46,7 @@ fn sql(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same with its program.
+/// The same with DuckDB's program.
 fn sql_program(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = sql(engine, folder, arguments);
     command.env("BRUNT_DUCKDB", engine.join("duckdb"));
@@ -71,7 +71,7 @@ fn array_of(rows: &[Value], text: &str, number: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Asks all of them at once.
+/// Queries all servers at once.
 fn each(servers: &[(String, String)], ask: impl Fn(&(String, String)) + Sync) {
     std::thread::scope(|scope| {
         servers.iter().for_each(|server| {
@@ -80,7 +80,7 @@ fn each(servers: &[(String, String)], ask: impl Fn(&(String, String)) + Sync) {
     });
 }
 
-/// `brunt --json sql` at one of them.
+/// `brunt --json sql` at one of the servers.
 fn sql_at(server: &(String, String), folder: &Path, arguments: &[&str]) -> Command {
     let mut command = brunt();
     command
@@ -107,7 +107,7 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     record
         .args(["capture", "--json", "-r"])
         .arg(root().join("testdata").join(capture));
-    // What a capture that is cut in two exits with is not the matter here.
+    // The exit status of a capture that is cut in two doesn't matter here.
     run_within(record.arg("--out").arg(&trace).args(more), 60);
     let out = run_within(brunt().args(["analyze", "--json"]).arg(&trace), 60);
     (
@@ -116,13 +116,13 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     )
 }
 
-/// Every analysis, of NFS of both versions, of iSCSI, and of a trace of several parsers. Other engines, where there are
-/// some, answer the same as DuckDB, byte for byte.
+/// Every analysis, of both NFS versions, of iSCSI, and of a trace of several parsers. Other engines, if there are any,
+/// give the same answers as DuckDB, byte for byte.
 #[test]
 fn analyses_agree_with_the_report() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-analyses");
-    // Servers take seconds for what DuckDB does in milliseconds: two traces show them all that there is.
+    // Servers take seconds for what DuckDB does in milliseconds: two traces cover everything.
     let (all, none) = (servers(), Vec::new());
     for (capture, more, servers) in [
         ("nfs3-small.pcap.zst", &[][..], &none),
@@ -151,7 +151,7 @@ fn analyses_agree_with_the_report() {
     }
 }
 
-/// The same of a trace in which every kind of finding is made but those of missing packets of one side.
+/// The same for a trace with every kind of finding except missing packets of one side.
 #[test]
 fn findings_agree_with_the_report() {
     let Some(engine) = engine() else { return };
@@ -196,7 +196,7 @@ fn findings_agree_with_the_report() {
     }
 }
 
-/// A statement may begin with a comment, as the analyses do, and options stand on either side of it.
+/// A statement may begin with a comment, as the analyses do, and options may precede or follow it.
 #[test]
 fn statements_begin_with_comments() {
     let Some(engine) = engine() else { return };
@@ -215,7 +215,8 @@ fn statements_begin_with_comments() {
     }
 }
 
-/// The program and the Python module answer the same. (The program's times are microseconds, like this trace's.)
+/// The program and the Python module give the same answers. (The program's times are in
+/// microseconds, like this trace's.)
 #[test]
 fn program_and_module_agree() {
     let Some(engine) = engine() else { return };
@@ -234,7 +235,7 @@ fn program_and_module_agree() {
     }
 }
 
-/// A question that takes seconds has its rows in the answer, and no progress bar between them.
+/// A query that takes seconds has its rows in the answer, without a progress bar between them.
 #[test]
 fn no_progress_bar_is_among_the_rows() {
     let Some(engine) = engine() else { return };
@@ -250,7 +251,7 @@ fn no_progress_bar_is_among_the_rows() {
     }
 }
 
-/// Parts of a lake, whose times have twins, and parts that were captured since are one table.
+/// Parts of a lake, whose time columns have integer twins, and parts captured later form one table.
 #[test]
 fn parts_of_a_lake_and_captured_ones_are_one_table() {
     let Some(engine) = engine() else { return };
@@ -263,7 +264,7 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
     ];
     let answers = |lake: &Path| questions.map(|question| rows(sql(&engine, lake, &[question])));
     let before = answers(&trace);
-    // The other parser's parts are away when the lake is made.
+    // The other parser's parts are moved away when the lake is made.
     let away = folder.join("away");
     std::fs::create_dir(&away).expect("a folder");
     let of_the_other = |part: &Path| {
@@ -297,7 +298,7 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
         let there = questions.map(|question| rows(sql_at(server, &trace, &[question])));
         assert_eq!(there, before, "{server:?}");
     }
-    // And each by itself.
+    // The same after a separate compaction.
     succeed(brunt().args(["lake", "compact"]).arg(&trace), 120);
     assert_eq!(answers(&trace), before);
 }
@@ -317,7 +318,7 @@ fn histograms_add_up() {
             table
         )
     };
-    // The rule of docs/trace.md, from a latency to its bucket.
+    // The rule of docs/trace.md for the bucket of a latency.
     let merged = format!(
         "WITH stored AS (SELECT procedure, bucket, sum(count)::BIGINT AS n FROM {} GROUP BY ALL),
          units AS (SELECT operation, latency_ns // 1024 AS u FROM {} WHERE latency_ns IS NOT NULL),
@@ -338,7 +339,7 @@ fn histograms_add_up() {
     }
 }
 
-/// `--explain` measures: a question to one column of one table reads less than one to all.
+/// `--explain` measures: a query of one column of one table reads less than a query of all columns.
 #[test]
 fn explain_counts_parts_and_bytes() {
     let Some(engine) = engine() else { return };
@@ -378,7 +379,7 @@ fn assert_explained(few: &Value, many: &Value) {
     assert_eq!(many["tables"], serde_json::json!(["operations"]));
 }
 
-/// A command that is refused with status 2: what it says.
+/// The message of a command that is refused with status 2.
 fn refused(command: &mut Command) -> String {
     let run = run_within(command, 120);
     assert_eq!(run.status.code(), Some(2), "{run:?}");
@@ -390,7 +391,7 @@ fn refused(command: &mut Command) -> String {
     )
 }
 
-/// What is wrong is said, with what to do about it.
+/// Errors say what to do.
 #[test]
 fn mistakes_are_answered_with_advice() {
     let folder = TempDir::new("sql-mistakes");
@@ -436,7 +437,7 @@ fn mistakes_are_answered_with_advice() {
         "--explain",
     ]));
     assert!(said.contains("--explain"), "{said}");
-    // No Python has a module of this name where none is looked for.
+    // With a Python that doesn't exist, the module is reported as missing.
     let spark = &[path, "mix", "--engine", "spark", "--at", "127.0.0.1:1"];
     let said = refused(plain(spark).env("BRUNT_PYTHON", nothing.join("python")));
     assert!(said.contains("pip install pyspark-client"), "{said}");
@@ -452,8 +453,8 @@ fn mistakes_are_answered_with_advice() {
     );
 }
 
-/// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part is left out and
-/// said to be.
+/// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part
+/// is left out and reported.
 #[test]
 fn versions_are_not_mixed() {
     let folder = TempDir::new("sql-versions");
@@ -497,8 +498,8 @@ fn versions_are_not_mixed() {
     }
 }
 
-/// Times keep their nanoseconds, and tables without parts have no rows, in other engines as in DuckDB; their mistakes
-/// are the user's, too.
+/// In other engines as in DuckDB, times keep their nanoseconds, and tables without parts have no rows; the engines'
+/// errors are also reported as the user's.
 #[test]
 fn other_engines_see_the_same_tables() {
     let servers = servers();
@@ -536,7 +537,7 @@ fn other_engines_see_the_same_tables() {
     }
 }
 
-/// Parts that are damaged are left out, and each is named.
+/// Damaged parts are left out, and each is named.
 #[test]
 fn damaged_parts_are_left_out() {
     let Some(engine) = engine() else { return };
@@ -549,7 +550,7 @@ fn damaged_parts_are_left_out() {
         &["select count(*) as n, max(name) as last from names"],
     ));
     assert_eq!(none, [serde_json::json!({ "n": 0, "last": null })]);
-    // Which worker has how much is chance, and one may have no operation: the larger part is the one to lose.
+    // The distribution over workers is random, and one may have no operation: lose the larger part.
     let parts = ["part-000000.parquet", "part-1-000000.parquet"]
         .map(|part| trace.join("operations").join(part));
     let size = |part: &&PathBuf| part.metadata().map_or(0, |facts| facts.len());

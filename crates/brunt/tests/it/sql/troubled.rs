@@ -1,4 +1,4 @@
-//! A trace made by hand, in which everything is to be found: storms, slow tails, flushes, duplicates, loss.
+//! A synthetic trace with every kind of finding: storms, slow tails, flushes, duplicates, loss.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use brunt_capture::trace::tables;
 use brunt_core::sketch::spread;
 use brunt_lake::{ColumnKind, Table, TableWriter, WriterOptions};
 
-/// Some value of a column.
+/// A value of a column.
 #[derive(Clone)]
 enum Cell {
     Int(i64),
@@ -61,7 +61,7 @@ fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
     writer.finish().expect("a part");
 }
 
-/// What makes a folder a trace of this version.
+/// Writes the note that makes a folder a trace of this version.
 pub fn note(folder: &Path) {
     write(
         folder,
@@ -73,7 +73,7 @@ pub fn note(folder: &Path) {
     );
 }
 
-/// Writes it. Long because each kind of row is a list of its columns.
+/// Writes the trace. Long because each kind of row is a list of its columns.
 pub fn troubled_trace(folder: &Path) {
     const START_NS: i64 = 1_795_000_000_123_456_789;
     note(folder);
@@ -95,7 +95,7 @@ pub fn troubled_trace(folder: &Path) {
         ],
     );
     let mut operations = Vec::new();
-    // Kind, how many, direction, bytes; reads begin anywhere, writes one behind the other.
+    // Kind, number, direction, bytes; reads begin anywhere, writes are sequential.
     for (name, count, direction, bytes) in [
         ("GETATTR", 3000i64, None, 0),
         ("READ", 2500, Some(0), 4096),

@@ -1,4 +1,4 @@
-//! Agents for tests: certificates, one that listens, and a program that stands for ssh.
+//! Agents for tests: certificates, a listening agent, and a stand-in for ssh.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::brunt;
 
-/// What `brunt agent init` makes for these hosts.
+/// Runs `brunt agent init` for these hosts.
 pub fn init(folder: &Path, hosts: &[&str]) -> Output {
     brunt()
         .args(["agent", "init"])
@@ -39,7 +39,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// With these further arguments.
+    /// Starts the agent with these further arguments.
     pub fn start(identity: &Path, more: &[&str]) -> Listening {
         let mut child = brunt()
             .args(["agent", "--listen", "127.0.0.1:0", "--identity"])
@@ -59,7 +59,7 @@ impl Listening {
         }
     }
 
-    /// Its last line and its notes, after SIGTERM.
+    /// Ends it with SIGTERM; returns its last line and its notes.
     pub fn end(mut self) -> (String, String) {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -88,7 +88,7 @@ impl Drop for Listening {
     }
 }
 
-/// A program that stands for ssh and runs the command here, in a shell that says something first.
+/// A stand-in for ssh that runs the command here, in a shell that first executes `before`.
 pub fn ssh_to_here(folder: &Path, before: &str) -> String {
     let file = folder.join("ssh-to-here");
     let script = format!("#!/bin/sh\n{before}\nfor last; do :; done\nexec sh -c \"$last\"\n");
@@ -97,7 +97,7 @@ pub fn ssh_to_here(folder: &Path, before: &str) -> String {
     file.display().to_string()
 }
 
-/// A host of a test: an agent through a program that stands for ssh, whose clock is so far ahead.
+/// A host of a test: an agent behind a stand-in for ssh, whose clock is ahead by `shift_ns`.
 pub fn host_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
     let own = folder.join(name);
     std::fs::create_dir(&own).unwrap();
@@ -112,7 +112,7 @@ pub fn host_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
     format!("[hosts.{name}]\nssh = \"{name}\"\ncommand = \"{ssh}\"\nprogram = \"{program}\"\n")
 }
 
-/// The processes of a host's agents.
+/// The process ids of a host's agents.
 pub fn pids(folder: &Path, name: &str) -> Vec<i32> {
     let text = std::fs::read_to_string(folder.join(name).join("pids")).unwrap_or_default();
     text.lines()
@@ -125,7 +125,7 @@ pub fn is_alive(pid: i32) -> bool {
     !state.is_empty() && !state.contains(") Z ")
 }
 
-/// A host of a test: an agent that listens.
+/// A host of a test: a listening agent.
 pub fn host_by_agent(certificates: &Path, name: &str, agent: &Listening) -> String {
     let identity = certificates.join("controller.pem").display().to_string();
     format!(

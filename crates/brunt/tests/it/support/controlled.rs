@@ -1,5 +1,5 @@
-//! A `brunt target` that takes commands while it runs, and whose notes a test reads. Called by tests that change what
-//! is served. The one rule: it is killed at the end, also of a test that fails.
+//! A `brunt target` that takes commands while it runs, and whose notes a test reads. Used by tests that change what is
+//! served. The one rule: it is killed on drop, even if the test fails.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub struct ControlledTarget {
 }
 
 impl ControlledTarget {
-    /// Starts `brunt target --control` with these arguments, and waits for so many portals.
+    /// Starts `brunt target --control` with these arguments, and waits for this many portals.
     pub fn start(args: &[&str], portals: usize) -> ControlledTarget {
         let mut child = brunt()
             .args(["target", "--control"])
@@ -62,7 +62,7 @@ impl ControlledTarget {
         line.trim_end().to_string()
     }
 
-    /// The answer to a command.
+    /// Sends a command; returns the reply.
     pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.stdin, "{command}").expect("it reads");
         self.line()
@@ -72,7 +72,7 @@ impl ControlledTarget {
     pub fn wait_for_note(&self, part: &str) -> String {
         let mut seen = Vec::new();
         loop {
-            // Only a test that fails waits that long.
+            // Only a failing test waits that long.
             match self.notes.recv_timeout(Duration::from_secs(120)) {
                 Ok(note) if note.contains(part) => return note,
                 Ok(note) => seen.push(note),
@@ -81,7 +81,7 @@ impl ControlledTarget {
         }
     }
 
-    /// Its process, for a signal.
+    /// Its process id, for signals.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

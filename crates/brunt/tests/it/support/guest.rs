@@ -1,12 +1,12 @@
-//! A virtual machine with the kernel's initiator (`tools/kernel-initiator.sh`). Called by tests that have Linux use a
-//! target. The one rule: it is gone with its value, also when the test fails.
+//! A virtual machine with the kernel's initiator (`tools/kernel-initiator.sh`). Used by tests in which Linux uses a
+//! target. The one rule: it ends when its value is dropped, even if the test fails.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use super::{TempDir, need, root, skip};
 
-/// The tool and all it wants.
+/// Whether the tool and everything it needs are available.
 pub fn ready() -> bool {
     for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio")] {
         if need(program, package).is_none() {
@@ -23,7 +23,7 @@ pub fn ready() -> bool {
     true
 }
 
-/// A guest that runs a script; it is gone with this value.
+/// A guest that runs a script; ended on drop.
 pub struct Guest {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -31,13 +31,13 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots it with a script in this folder.
+    /// Boots a guest with a script in this folder.
     pub fn boot(folder: &TempDir, script: &str) -> Guest {
         let file = folder.join("script");
         std::fs::write(&file, script).expect("a script");
         let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
             .arg(&file)
-            // A guest without help from the processor, on a busy machine, takes ten times its two minutes.
+            // A guest without hardware virtualization, on a busy machine, takes ten times its two minutes.
             .env("BRUNT_GUEST_SECONDS", "1500")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -51,7 +51,7 @@ impl Guest {
         }
     }
 
-    /// Reads on until a line that starts with `word`; what follows it.
+    /// Reads until a line that starts with `word`; returns the rest of that line.
     pub fn wait_for(&mut self, word: &str) -> String {
         for line in self.lines.by_ref() {
             let line = line.expect("text");
@@ -68,12 +68,12 @@ impl Guest {
         );
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub fn seen(&self) -> &str {
         &self.seen
     }
 
-    /// Reads to the end; the guest's script has to succeed.
+    /// Reads to the end; the guest's script must succeed.
     pub fn finish(mut self) -> String {
         for line in self.lines.by_ref() {
             self.seen += &line.expect("text");
@@ -87,7 +87,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // The script removes its files and ends its machine on SIGTERM; SIGKILL would leave both.
+        // On SIGTERM the script removes its files and ends its machine; SIGKILL would leave both.
         let id = rustix::process::Pid::from_child(&self.child);
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);

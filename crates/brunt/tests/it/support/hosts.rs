@@ -1,7 +1,7 @@
-//! Hosts for tests: a lab that stands, in which a controller reaches hosts over networks of their own. Hosts of odd numbers
-//! have Debian's sshd, the others an agent that listens. Their clocks are shifted.
+//! Hosts for tests: a running lab in which a controller reaches hosts over separate networks. Hosts with odd numbers
+//! have Debian's sshd, the others a listening agent. Their clocks are shifted.
 //!
-//! The rule: a process belongs to the host whose network namespace it is in, whoever started it.
+//! The rule: a process belongs to the host whose network namespace it is in, whichever process started it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use super::agents::init;
 use super::{brunt, need, skip};
 
-/// Only a test that fails waits so long.
+/// Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Where agents listen: each host has all ports of its own.
+/// The agents' port: each host has a separate set of ports.
 const PORT: u16 = 7420;
-/// The controller's address in the lab; hosts have the next ones.
+/// The controller's address in the lab; hosts have the following ones.
 const CONTROLLER: &str = "10.77.0.1";
-/// An Ethernet address that nobody has.
+/// An Ethernet address without an owner.
 const NOBODY: &str = "02:00:00:00:de:ad";
 
 /// How a host is reached.
@@ -29,16 +29,16 @@ pub enum Way {
     Agent,
 }
 
-/// A host that is to be.
+/// The configuration of a host to start.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of its link to the controller: keys of an experiment file.
+    /// Keys of its link to the controller, as in an experiment file.
     pub link: &'static str,
     /// How far ahead its clocks are.
     pub shift_ns: i64,
 }
 
-/// A process of a host.
+/// A process on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     pub pid: i32,
@@ -53,18 +53,18 @@ pub struct LabHost {
     address: String,
     device: String,
     namespace: PathBuf,
-    /// The agent that listens.
+    /// Its listening agent.
     agent: Option<Child>,
 }
 
 impl LabHost {
-    /// As the controller reaches it.
+    /// The address under which the controller reaches it.
     pub fn address(&self) -> &str {
         &self.address
     }
 }
 
-/// The lab with its hosts. Dropped, it is removed.
+/// The lab with its hosts. Dropping it removes the lab.
 pub struct Hosts {
     folder: TempDir,
     pub hosts: Vec<LabHost>,
@@ -73,7 +73,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Hosts h1, h2 and so on; `None`, said aloud, where they cannot be.
+    /// Starts hosts h1, h2 and so on; `None`, with a message, if that isn't possible.
     pub fn start(plans: &[Plan]) -> Option<Hosts> {
         let programs = [
             ("sshd", "openssh-server"),
@@ -178,7 +178,7 @@ impl Hosts {
                 .arg(self.folder().join(key));
             assert!(made.status().unwrap().success());
         }
-        // The privilege separation folder, which Debian's service makes when it starts.
+        // The privilege separation folder, which Debian's service creates at start.
         let _ = std::fs::create_dir_all("/run/sshd");
         let at = self.folder().display();
         let config = format!(
@@ -195,7 +195,7 @@ impl Hosts {
         assert!(made.status.success(), "{made:?}");
     }
 
-    /// Starts what a host is reached by.
+    /// Starts the server through which a host is reached.
     pub fn serve(&mut self, index: usize) {
         let host = &self.hosts[index];
         let (at, name, shift) = (
@@ -205,7 +205,7 @@ impl Hosts {
         );
         match host.way {
             Way::Ssh => {
-                // The shift is the host's, not something that a controller asks for.
+                // The host itself applies the shift; a controller doesn't request it.
                 let shifted = format!("s/agent --stdio/agent --stdio --clock-shift-ns={shift}/");
                 let config = format!(
                     "HostKey {at}/host-key\nAuthorizedKeysFile {at}/user-key.pub\nPidFile none\nUsePAM no\nStrictModes no\n\
@@ -248,7 +248,7 @@ impl Hosts {
         });
     }
 
-    /// The hosts of an experiment file.
+    /// The hosts' section of an experiment file.
     pub fn toml(&self) -> String {
         let at = self.folder().display();
         let one = |host: &LabHost| match host.way {
@@ -276,7 +276,7 @@ impl Hosts {
         format!("hosts = [{}]", names.join(", "))
     }
 
-    /// What `brunt agent clock` and `probe` take.
+    /// The hosts as arguments of `brunt agent clock` and `probe`.
     pub fn arguments(&self) -> Vec<String> {
         let at = self.folder().display();
         let one = |host: &LabHost| match host.way {
@@ -301,12 +301,12 @@ impl Hosts {
         processes_in(&self.hosts[index].namespace)
     }
 
-    /// Those of the controller's.
+    /// The processes of the controller's host.
     pub fn controller_processes(&self) -> Vec<Process> {
         processes_in(&self.controller)
     }
 
-    /// What a host is reached by.
+    /// The server processes through which a host is reached.
     pub fn servers(&self, index: usize) -> Vec<Process> {
         let is_server = |process: &Process| match self.hosts[index].way {
             Way::Ssh => process.words.contains("[listener]"),
@@ -320,7 +320,7 @@ impl Hosts {
             .collect()
     }
 
-    /// What a host has beside: of a controller's session.
+    /// All other processes of a host: those of a controller's session.
     pub fn visitors(&self, index: usize) -> Vec<Process> {
         let is_visitor = |process: &Process| match self.hosts[index].way {
             Way::Ssh => !process.words.contains("[listener]"),
@@ -347,14 +347,14 @@ impl Hosts {
                 .map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default())
         });
         let names = names.map(|name| name.trim().to_string());
-        // The listener's own has the program's name.
+        // The listener's thread has the program's name.
         names
             .filter(|name| !name.is_empty() && name != "brunt")
             .collect()
     }
 
-    /// Cuts a host off, or joins it again: packets of both sides go to somebody who is not there, as behind a switch
-    /// that has lost its way. Nobody is told.
+    /// Cuts a host off, or reconnects it: packets of both sides go to a nonexistent address, as behind a switch with
+    /// lost routes. Neither side is notified.
     pub fn partition(&self, index: usize, cut: bool) {
         let LabHost {
             name,
@@ -385,7 +385,7 @@ impl Hosts {
         }
     }
 
-    /// Removes the lab; what is left of it, for nothing.
+    /// Removes the lab; returns the processes that are left, which should be none.
     pub fn down(mut self) -> Vec<Process> {
         let spaces: Vec<PathBuf> = self
             .hosts
@@ -420,7 +420,7 @@ impl Drop for Hosts {
         for agent in self.hosts.iter_mut().filter_map(|host| host.agent.as_mut()) {
             let _ = (agent.kill(), agent.wait());
         }
-        // If it does not answer; its number is not another's, for it was waited for by nobody.
+        // If it doesn't answer. Its process id can't have been reused, because it was not waited for.
         if Path::new(&format!("/proc/{}", self.pid)).exists()
             && std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid))
                 .unwrap_or_default()
@@ -431,14 +431,14 @@ impl Drop for Hosts {
     }
 }
 
-/// Sends a signal; a process that has gone needs none.
+/// Sends a signal, if the process still exists.
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Waits for what should come soon on any machine; how long it took.
+/// Waits for something that happens soon on any machine; returns how long it took.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !done() {
@@ -448,7 +448,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// What a command said.
+/// A command's output.
 pub fn said(output: &Output) -> String {
     format!(
         "{}{}",
@@ -467,7 +467,7 @@ fn lab(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Whether something listens at the port of agents (/proc/PID/net/tcp: state 0A).
+/// Whether the agents' port is in the listening state (/proc/PID/net/tcp: state 0A).
 fn is_listening(host: &LabHost) -> bool {
     let port = format!(":{PORT:04X} ");
     let mut tables = processes_in(&host.namespace).into_iter().map(|process| {
@@ -498,7 +498,7 @@ fn processes_in(namespace: &Path) -> Vec<Process> {
                     .to_string(),
             }
         })
-        // Whoever holds the lab, or has a command run in it, is there too.
+        // The processes that hold the lab, or run a command in it, are there too.
         .filter(|process| {
             ![" lab exec ", " lab up "]
                 .iter()
@@ -508,8 +508,8 @@ fn processes_in(namespace: &Path) -> Vec<Process> {
         .collect()
 }
 
-/// Holds that the rate of a run on hosts, in which all of this many requests were completed in time, is the sum of the hosts'
-/// own; or where they ended far apart, what all did while all ran, or all requests over all of the time.
+/// Asserts that the rate of a run on hosts, in which this many requests were completed in time, is the sum of the
+/// hosts' rates; if the hosts ended far apart, the rate while all ran, or all requests over all of the time.
 pub fn assert_total(run: &Value, completed: u64) {
     let rate = |of: &Value| of["requests_per_second"].as_f64().expect("a rate");
     let common = &run["common"];

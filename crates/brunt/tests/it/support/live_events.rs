@@ -1,4 +1,4 @@
-//! What a viewer of a live page gets.
+//! The events that a viewer of a live page receives.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Nothing here takes as long, unless it never comes.
+/// Longer than anything here takes, unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The frames from here on, until the server ends them.
+/// The frames from now on, until the server ends them.
 pub struct LiveEvents(BufReader<TcpStream>);
 
 impl LiveEvents {
-    /// Those of the page at this address.
+    /// Connects to the page at this address.
     pub fn of(address: &str) -> LiveEvents {
         let mut socket = TcpStream::connect(address).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");

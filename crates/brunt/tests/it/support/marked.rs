@@ -1,6 +1,6 @@
 //! Experiments with services, all of whose processes are found by a mark in their environment.
 //!
-//! The rule: what belongs to a test is found by that mark, which all its processes inherit.
+//! The rule: a test finds its processes by that mark, which all of them inherit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{
     Running, TARGET_NAME, TempDir, eventually, experiment, processes_with, run_within, words_of,
 };
 
-/// The lines of an experiment beside its services and targets.
+/// The lines of an experiment apart from its services and targets.
 pub const LOAD: &str = "name = \"services\"\nrepetitions = 1\n[workloads.read]\nread = 1.0\n";
 pub const TARGET: &str = "[targets.here]\nurl = \"memory:1MiB\"\n";
 pub const SHORT: &str = "stop = { time = \"300ms\" }\n";
@@ -39,7 +39,7 @@ impl Marked {
     pub fn command(&self, text: &str) -> std::process::Command {
         let mut command = experiment(&self.folder, text);
         let (name, value) = self.mark.split_once('=').unwrap();
-        // Folders of services are made here, and so seen when they are left.
+        // Services' folders are created here, so that leftovers are noticed.
         fs::create_dir_all(self.temporary()).unwrap();
         command.env(name, value).env("TMPDIR", self.temporary());
         command
@@ -70,7 +70,8 @@ impl Marked {
         processes_with(|variable| variable == self.mark.as_bytes())
     }
 
-    /// Runs it to its end; how it went and what it said. Nothing is left then.
+    /// Runs an experiment to its end; returns whether it succeeded, its summary and its messages.
+    /// Asserts that nothing is left.
     pub fn run(&self, text: &str) -> (bool, Value, String) {
         let ran = self.run_on_hosts(text);
         let said = &ran.2;
@@ -79,7 +80,7 @@ impl Marked {
         ran
     }
 
-    /// The same with other hosts, which may have to find out first that it has ended.
+    /// The same with other hosts, which may take a moment to notice the end.
     pub fn run_on_hosts(&self, text: &str) -> (bool, Value, String) {
         let _ = fs::remove_dir_all(self.folder.join("results"));
         let output = run_within(&mut self.command(text), 60);
@@ -91,8 +92,8 @@ impl Marked {
         )
     }
 
-    /// Interrupts an experiment while its service `slow` starts, which says a line and would be waited for much longer: it
-    /// ends, says why, and leaves nothing.
+    /// Interrupts an experiment while its service `slow` starts, which prints a line and would be waited for much
+    /// longer: the experiment ends, says why, and leaves nothing.
     pub fn interrupted_at_start(&self, text: &str) {
         let mut run = Running::spawn(self, text);
         let log = self.folder.join("results/services/slow.log");
@@ -109,12 +110,12 @@ impl Marked {
         self.ends();
     }
 
-    /// What an experiment that was started in the background has said on its standard error.
+    /// Standard error of an experiment started in the background.
     fn said(&self) -> String {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
-    /// Waits until nothing of it is left, neither a process nor a folder.
+    /// Waits until none of its processes and folders are left.
     pub fn ends(&self) {
         eventually("all processes end", 30, || self.processes().is_empty());
         eventually("the folders are removed", 30, || {
@@ -122,7 +123,7 @@ impl Marked {
         });
     }
 
-    /// It fails, with these words.
+    /// Asserts that it fails with these words.
     pub fn refused(&self, services: &str, words: &[&str]) {
         let (went_well, _, said) = self.run(&format!("{LOAD}{SHORT}{TARGET}{services}"));
         assert!(!went_well, "{said}");
@@ -130,14 +131,14 @@ impl Marked {
     }
 }
 
-/// All of these words are in it.
+/// Asserts that all of these words are in it.
 pub fn assert_says(said: &str, words: &[&str]) {
     words
         .iter()
         .for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
 }
 
-/// What does not become ready is refused wherever it runs: `whose` is what stands before the reason.
+/// Services that don't become ready are refused wherever they run: `whose` is the text before the reason.
 pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     let not = format!("service slow: {whose}it did not start: it is not ready within 500ms: ");
     let port_and_line = slow("ready = { port = 0, line = \"there\" }");
@@ -159,13 +160,13 @@ pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     refused(command, &[&missing, "installed"]);
 }
 
-/// A service that says one line and does no more, with these further lines.
+/// A service that prints one line and does nothing else, with these further lines.
 pub fn slow(lines: &str) -> String {
     let command = "command = \"echo here I am; exec sleep 1000\"";
     format!("[services.slow]\nwithin = \"500ms\"\n{command}\n{lines}\n")
 }
 
-/// What is in a folder.
+/// The names of a folder's entries.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -173,7 +174,7 @@ pub fn files_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A service that is a target of ours, on a free port, and a target that is opened by its address.
+/// A service that runs a `brunt target` on a free port, and a target opened by its address.
 pub fn store(lun: &str) -> String {
     let brunt = env!("CARGO_BIN_EXE_brunt");
     format!(
@@ -184,7 +185,7 @@ pub fn store(lun: &str) -> String {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts the experiment.
     fn spawn(marked: &Marked, text: &str) -> Running {
         let mut command = marked.command(text);
         let said = fs::File::create(marked.folder.join("said")).unwrap();
@@ -198,7 +199,7 @@ impl Running {
         )
     }
 
-    /// Starts it, and waits until it measures.
+    /// Starts the experiment, and waits until it measures.
     pub fn start(marked: &Marked, text: &str) -> Running {
         let mut run = Running::spawn(marked, text);
         let summary = marked.folder.join("results/summary.json");
@@ -219,8 +220,8 @@ impl Running {
     }
 }
 
-/// Services that are gone with the experiment: one in the foreground, one that moved to the background, one that ignores
-/// SIGTERM.
+/// Services that end with the experiment: one in the foreground, one that moved to the background,
+/// one that ignores SIGTERM.
 pub const STUBBORN: &str = "stop = { time = \"1000s\" }\n[services.front]\ncommand = [\"sleep\", \"1000\"]\n\
      [services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n\
      [services.deaf]\ncommand = \"trap '' TERM; echo x > file; while :; do sleep 1; done\"\n";

@@ -1,6 +1,5 @@
-//! What the integration tests share: a running target, other people's programs, temporary files.
-//! Called by every file in this folder. The one rule: nothing a test starts outlives it, also
-//! when it fails, and no port is fixed.
+//! Shared code of the integration tests: a running target, external programs, temporary files. Used by every file in
+//! this folder. The one rule: nothing that a test starts outlives it, even if it fails, and no port is fixed.
 
 pub mod agents;
 pub mod controlled;
@@ -19,20 +18,19 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Callers say how many seconds something takes at the very most on a machine that has nothing else to do;
-/// one that is busy, or reads every program from a slow disk first, gets so many times as long. Only a test
-/// that fails waits for that.
+/// Callers give the most seconds that something takes on an otherwise idle machine. A machine that is busy, or reads
+/// every program from a slow disk first, gets this many times as long. Only a failing test waits for that.
 const BUSY: u64 = 10;
 
 /// The target's name in every test.
 pub const TARGET_NAME: &str = "iqn.2026-11.io.brunt:t0";
-/// CHAP user and secret (12 bytes: the least RFC 7143, 12.1.3 lets through without IPsec).
+/// CHAP user and secret (12 bytes: the shortest that RFC 7143, 12.1.3 permits without IPsec).
 pub const CHAP: (&str, &str) = ("brunt-user", "brunt-secret1");
 
-/// Where `program` is; `None`, said aloud, when the Debian package it comes with is missing.
+/// The path of `program`; `None`, with a message, if its Debian package is missing.
 ///
 /// # Panics
-/// When it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
+/// If it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
 pub fn need(program: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -45,10 +43,10 @@ pub fn need(program: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says what is missing.
+/// Prints what is missing.
 ///
 /// # Panics
-/// When `BRUNT_REQUIRE_ALL=1`.
+/// If `BRUNT_REQUIRE_ALL=1`.
 pub fn skip(what: &str) {
     assert!(
         std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
@@ -72,7 +70,7 @@ pub fn root() -> PathBuf {
         .expect("the workspace's root")
 }
 
-/// How often a repeated test goes round: few by default, more in CI (`CI=true`).
+/// Rounds of a repeated test: few by default, more in CI (`CI=true`).
 pub fn rounds(default: usize, ci: usize) -> usize {
     if std::env::var_os("CI").is_some() {
         ci
@@ -81,14 +79,14 @@ pub fn rounds(default: usize, ci: usize) -> usize {
     }
 }
 
-/// Held by tests that compare times or rates, and by those that keep both cores of a small machine busy: no two of them run
-/// at once. Each says which it is.
+/// Held by tests that compare times or rates, and by those that keep both cores of a small machine busy: only one of
+/// them runs at a time. Each states its reason.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A seed to print and to repeat a run with (`BRUNT_SEED`).
+/// A seed to print, and to repeat a run with (`BRUNT_SEED`).
 pub fn seed() -> u64 {
     let seed = std::env::var("BRUNT_SEED")
         .ok()
@@ -109,7 +107,7 @@ pub fn brunt() -> Command {
 }
 
 /// The program `brunt-bench`, which also sends captures out of interfaces. Cargo builds it with the tests of the whole
-/// workspace; where it is missing, it is built now.
+/// workspace; if it is missing, it is built now.
 pub fn bench_program() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
         let path = Path::new(env!("CARGO_BIN_EXE_brunt")).with_file_name("brunt-bench");
@@ -137,10 +135,10 @@ pub fn bench() -> Command {
     Command::new(bench_program())
 }
 
-/// A running `brunt target`, killed at the end.
+/// A running `brunt target`, killed on drop.
 pub struct Target {
     child: Child,
-    /// Held open: a target whose standard output is closed would be right to stop.
+    /// Held open: a target may stop when its standard output is closed.
     _stdout: BufReader<ChildStdout>,
     /// In the order of the `--portal` arguments.
     pub portals: Vec<SocketAddr>,
@@ -148,13 +146,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal` it gets
-    /// one on a free port.
+    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal` it gets one on a free port.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Target {
         Target::start_by(brunt(), args)
     }
 
-    /// The same of a program that a command runs, for one that changes what the program finds.
+    /// The same with a command that runs the program in a changed environment.
     pub fn start_by<S: AsRef<OsStr>>(mut program: Command, args: &[S]) -> Target {
         let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
         if !args.contains(&OsStr::new("--portal")) {
@@ -195,7 +192,7 @@ impl Target {
         self.portals[0]
     }
 
-    /// libiscsi's form of the URL of `lun` at portal `portal`.
+    /// The URL of `lun` at portal `portal`, in libiscsi's form.
     pub fn url_at(&self, portal: usize, lun: u16) -> String {
         let user = if self.credentials {
             format!("{}%{}@", CHAP.0, CHAP.1)
@@ -205,7 +202,7 @@ impl Target {
         format!("iscsi://{user}{}/{TARGET_NAME}/{lun}", self.portals[portal])
     }
 
-    /// The same at the first portal.
+    /// The URL at the first portal.
     pub fn url(&self, lun: u16) -> String {
         self.url_at(0, lun)
     }
@@ -238,12 +235,12 @@ impl Target {
         self.child.try_wait().expect("a child of ours").is_none()
     }
 
-    /// Its process, for a signal.
+    /// Its process id, for signals.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, and wait until it is gone.
+    /// Sends SIGKILL, and waits until it is gone.
     pub fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child of ours");
@@ -257,7 +254,7 @@ impl Drop for Target {
     }
 }
 
-/// A process that ends with its test, also when that fails.
+/// A process that ends with its test, even if the test fails.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -267,10 +264,10 @@ impl Drop for Running {
     }
 }
 
-/// Runs `command` to its end, at most `seconds` of a machine that is idle.
+/// Runs `command` to its end, within `seconds` of an idle machine.
 ///
 /// # Panics
-/// When the time is over, with what it had printed.
+/// If it takes longer, with its output so far.
 pub fn run_within(command: &mut Command, seconds: u64) -> Output {
     let seconds = seconds * BUSY;
     let mut child = command
@@ -308,7 +305,7 @@ pub fn run_within(command: &mut Command, seconds: u64) -> Output {
     }
 }
 
-/// The same, and it has to succeed; its standard output.
+/// Like [`run_within`], but the command must succeed; returns its standard output.
 pub fn succeed(command: &mut Command, seconds: u64) -> String {
     let output = run_within(command, seconds);
     let (out, err) = (
@@ -337,7 +334,7 @@ fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8
     })
 }
 
-/// Waits until `done`, at most `seconds` of a machine that is idle: for states that another process reaches.
+/// Waits until `done`, for at most `seconds` of an idle machine: for states that another process reaches.
 pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     let seconds = seconds * BUSY;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -347,9 +344,9 @@ pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The processes whose environment has a variable like this.
+/// The processes with a matching variable in their environment.
 pub fn processes_with(is: impl Fn(&[u8]) -> bool) -> Vec<u32> {
-    // A process that is ended, but not waited for, has no environment any more.
+    // A process that has ended but was not waited for no longer has an environment.
     let environment = |pid: u32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let has = |pid: &u32| environment(*pid).split(|byte| *byte == 0).any(&is);
     processes().filter(has).collect()
@@ -361,7 +358,7 @@ pub fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The words of a process's command line; none of one that has gone.
+/// The words of a process's command line; none if it has ended.
 pub fn words_of(pid: u32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line)
@@ -370,7 +367,7 @@ pub fn words_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// `brunt --json run` of an experiment's text, with its results in `folder`'s "results".
+/// `brunt --json run` with an experiment's text; its results are in `folder`'s "results".
 pub fn experiment(folder: &TempDir, text: &str) -> Command {
     let path = folder.join("x.toml");
     std::fs::write(&path, text).expect("a file");
@@ -383,11 +380,11 @@ pub fn experiment(folder: &TempDir, text: &str) -> Command {
     command
 }
 
-/// A folder that is gone at the end.
+/// A folder that is removed on drop.
 pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
-    /// A new one, named after `what`.
+    /// A new folder, named after `what`.
     pub fn new(what: &str) -> TempDir {
         let within = env!("CARGO_TARGET_TMPDIR");
         TempDir(
@@ -398,7 +395,7 @@ impl TempDir {
         )
     }
 
-    /// A path in it.
+    /// A path in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

@@ -1,6 +1,6 @@
-//! iSCSI as tshark dissects it, PDU by PDU, from PDML: several PDUs share a frame, and one spans many, which its other
-//! outputs do not tell apart. Called by the tests of iSCSI captures. The one rule: nothing is decoded here; what a
-//! field is worth is what tshark shows.
+//! iSCSI PDUs as tshark dissects them, from PDML: several PDUs can share a frame, and one can span many, which its
+//! other outputs don't distinguish. Used by the tests of iSCSI captures. The one rule: nothing is decoded here; a
+//! field's value is what tshark shows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader};
@@ -10,29 +10,29 @@ use std::process::{Command, Stdio};
 /// A PDU.
 #[derive(Clone, Debug, Default)]
 pub struct SeenPdu {
-    /// Ports of who sent it and who received it.
+    /// Ports of the sender and the receiver.
     pub ports: [u64; 2],
-    /// When its first and its last byte were seen, in nanoseconds since 1970.
+    /// When its first and its last byte were captured, in nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// `first_ns` is that of a later part: of some PDUs in several frames tshark 4.0 does not show in which.
+    /// `first_ns` is that of a later part: for some PDUs in several frames, tshark 4.0 does not show where they begin.
     pub begins_before: bool,
     /// The values of each of its fields.
     fields: BTreeMap<String, Vec<String>>,
 }
 
 impl SeenPdu {
-    /// A field as it is shown.
+    /// A field as shown.
     pub fn text(&self, name: &str) -> Option<&str> {
         Some(self.fields.get(name)?.first()?.as_str())
     }
 
-    /// A field that is a number: decimal, hexadecimal, or bytes with colons between.
+    /// A numeric field: decimal, hexadecimal, or colon-separated bytes.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.numbers(name).next()
     }
 
-    /// All of its values.
+    /// All values of the field.
     pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
         self.fields
             .get(name)
@@ -48,7 +48,7 @@ impl SeenPdu {
             })
     }
 
-    /// The first field whose name starts and ends so.
+    /// The first field whose name has this start and this end.
     pub fn like(&self, start: &str, end: &str) -> Option<u64> {
         let name = self
             .fields
@@ -58,12 +58,12 @@ impl SeenPdu {
     }
 }
 
-/// Whether a capture file ends where its packets do.
+/// Whether a capture file is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureFile {
     Whole,
-    /// It ends in the middle of a packet, or packets are cut: tshark then exits with status 2, and what is missing it
-    /// may take for something else.
+    /// It ends in the middle of a packet, or packets are truncated: tshark then exits with status 2, and may
+    /// misinterpret what is missing.
     Cut,
 }
 
@@ -71,7 +71,7 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
     let mut child = Command::new("tshark")
         .arg("-r")
         .arg(path)
-        // Whatever the other port is; and longer PDUs it takes for something else.
+        // Whatever the other port; and without this limit, tshark would take longer PDUs for something else.
         .args(["-d", "tcp.port==3260,iscsi"])
         .args([
             "-o",
@@ -105,7 +105,7 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-/// When each frame was captured, in nanoseconds since 1970.
+/// The capture time of each frame, in nanoseconds since 1970.
 fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
     let mut times = Vec::new();
     tshark(
@@ -117,8 +117,8 @@ fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
     times
 }
 
-/// The largest step back in time from one frame to the next, in nanoseconds; 0 where there is none. Where all runs on one
-/// processor, as in `tools/iscsi-captures.sh`, only the clock makes one.
+/// The largest step back in time from one frame to the next, in nanoseconds; 0 if there is none. If everything runs on
+/// one processor, as in `tools/iscsi-captures.sh`, only the clock can cause one.
 pub fn set_back_ns(path: &Path) -> u64 {
     let times = frame_times(path, CaptureFile::Whole);
     times
@@ -156,7 +156,7 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
                 }
                 "tcp.srcport" => ports[0] = number(),
                 "tcp.dstport" => ports[1] = number(),
-                // A PDU out of several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
+                // A PDU from several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
                 "tcp.segments" => {
                     let list =
                         attribute(tag, "showname=\"").and_then(|text| text.split_once(": #"));
@@ -165,7 +165,7 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
                 }
                 "iscsi.opcode" => {
                     all.extend(current.take());
-                    // What is put together out of several frames has no place in its own.
+                    // A PDU reassembled from several frames has no position in its own frame.
                     let begins_before = begins.is_empty() && attribute(tag, " pos=\"") == Some("0");
                     let first = begins.pop_front().unwrap_or(frame);
                     let (first_ns, last_ns) = (time(first), time(frame));

@@ -1,10 +1,10 @@
-//! Certificates as nbdkit, QEMU and libnbd lay them out, made by openssl: callers need it.
+//! Certificates in the layout of nbdkit, QEMU and libnbd. Made by openssl, which callers must check for.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A folder with an authority, and certificates of a server and of a client that it signed.
+/// Creates an authority in the folder, and certificates of a server and of a client that it signed.
 pub fn certificates(folder: &Path) {
     let openssl = |words: &str| {
         let mut command = Command::new("openssl");
