@@ -1,6 +1,6 @@
-//! Commands that control faults, retries and arrays of a device: in this process through its handles, in a
-//! served target through JSON lines on its standard input, each answered by a line on its standard output
-//! (`brunt target --control`).
+//! Commands that control a device's faults, retries and arrays. Within this process they go through the device's
+//! handles; to a served target they are JSON lines on its standard input, each answered by a line on its standard
+//! output (`brunt target --control`).
 //!
 //! ```text
 //! {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}     {"answer":"armed","id":1}
@@ -12,11 +12,12 @@
 //! {"do":"rebuild","lun":0}                              {"answer":"refused","reason":"wrong-state","why":"no member has failed"}
 //! ```
 //!
-//! A target takes more: `{"do":"add","lun":3,"device":"memory:1GiB,thin"}`, `{"do":"resize","lun":3,"size":"2GiB"}`,
-//! `{"do":"remove","lun":3}`, `{"do":"reload"}` and `{"do":"access","group":1,"state":"standby"}`; all of its commands take `"target":"iqn…"` where it serves several.
+//! A target accepts further commands: `{"do":"add","lun":3,"device":"memory:1GiB,thin"}`,
+//! `{"do":"resize","lun":3,"size":"2GiB"}`, `{"do":"remove","lun":3}`, `{"do":"reload"}` and
+//! `{"do":"access","group":1,"state":"standby"}`. If it serves several targets, every command takes `"target":"iqn…"`.
 //!
-//! `layer` names one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order;
-//! what is no message is refused with what would be one.
+//! `layer` selects one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order; a line that
+//! is not a valid command is refused with an example of one.
 
 mod presence;
 
@@ -39,33 +40,33 @@ pub use presence::{Absence, ProcessState};
 /// Longest line of a message in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// What is to be done. The LUN is 0 where there is but one device.
+/// A command to a device or target. The LUN is 0 if there is only one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)] // the fields are the same everywhere: which LUN, which layer
 pub enum Command {
-    /// Puts a fault in place, in the words of the `fault=` option.
+    /// Arms a fault, written as in the `fault=` option.
     Arm {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
         fault: String,
     },
-    /// Takes it away.
+    /// Disarms a fault.
     Disarm {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
         id: u64,
     },
-    /// Asks for its counts.
+    /// Asks for a fault's counts.
     Look {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
         id: u64,
     },
-    /// Takes all faults of a layer away.
+    /// Disarms all faults of a layer.
     Clear {
         lun: u16,
         #[serde(default)]
@@ -78,33 +79,33 @@ pub enum Command {
         layer: Option<String>,
         on: bool,
     },
-    /// Takes a member out of an array.
+    /// Fails a member of an array.
     Fail {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
         member: usize,
     },
-    /// Begins to rebuild onto a spare.
+    /// Starts to rebuild onto a spare.
     Rebuild {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
     },
-    /// Has what failed replaced by new devices, which become spares.
+    /// Replaces failed members with new devices, which become spares.
     Replace {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
     },
-    /// Sets how fast an array rebuilds; 0: as fast as it can.
+    /// Sets the maximum rebuild rate of an array; 0: unlimited.
     Rate {
         lun: u16,
         #[serde(default)]
         layer: Option<String>,
         bytes_per_second: u64,
     },
-    /// Gives a layer of any kind one of its own commands.
+    /// Sends a layer of any kind one of its own commands.
     Own {
         lun: u16,
         layer: String,
@@ -112,19 +113,19 @@ pub enum Command {
         #[serde(default)]
         arguments: BTreeMap<String, Json>,
     },
-    /// Asks what goes on in all layers of a LUN.
+    /// Asks for the status of all layers of a LUN.
     Status { lun: u16 },
-    /// Asks for what probes record of a LUN's layers.
+    /// Asks for the figures that probes record for a LUN's layers.
     Figures { lun: u16 },
-    /// Has a target serve one more LUN, in the words of `--lun`.
+    /// Makes a target serve another LUN, written as in `--lun`.
     Add { lun: u16, device: String },
-    /// Takes a LUN away; commands under way come to their end.
+    /// Removes a LUN; outstanding commands complete first.
     Remove { lun: u16 },
-    /// Makes the medium of a LUN longer or shorter.
+    /// Grows or shrinks a LUN's medium.
     Resize { lun: u16, size: Size },
-    /// Reads the target's file again.
+    /// Rereads the target's file.
     Reload,
-    /// Puts a target port group into a state, or prefers it, at one LUN or all; without either it asks only.
+    /// Sets the state of a target port group, or its preference, at one LUN or all; with neither, only queries it.
     Access {
         #[serde(default)]
         group: Option<u16>,
@@ -157,7 +158,7 @@ pub enum PortState {
 }
 
 impl PortState {
-    /// Whether commands to the medium are refused.
+    /// Whether medium access commands are refused.
     pub fn refuses(self) -> bool {
         !matches!(self, PortState::Optimized | PortState::NonOptimized)
     }
@@ -176,61 +177,61 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What [`Command::Access`] is answered with.
+/// The answer to [`Command::Access`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessAnswer {
-    /// The state of each target port group by its number, at the first LUN that was meant.
+    /// The state of each target port group by its number, at the first LUN addressed.
     pub groups: BTreeMap<String, PortState>,
-    /// Those that initiators should prefer (PREF), at the same LUN.
+    /// Groups that initiators should prefer (PREF), at the same LUN.
     #[serde(default)]
     pub preferred: Vec<u16>,
-    /// Commands refused because of a state so far, at all LUNs that were meant.
+    /// Commands refused so far because of a state, at all LUNs addressed.
     pub refused: u64,
-    /// How often an initiator was told of a change, at a LUN.
+    /// Number of times an initiator was notified of a change at a LUN.
     pub told: u64,
 }
 
-/// What comes back.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Reply {
-    /// The fault's number.
+    /// A fault was armed.
     Armed {
-        /// For `disarm` and `look`.
+        /// The fault's number, for `disarm` and `look`.
         id: u64,
     },
-    /// Of a fault.
+    /// A fault's counts.
     Counts {
-        /// Requests that it was about.
+        /// Requests that matched the fault.
         seen: u64,
-        /// Requests that it hit.
+        /// Requests that the fault affected.
         injected: u64,
     },
-    /// So it is.
+    /// The command succeeded.
     Done,
-    /// Of target port groups.
+    /// The state of target port groups.
     Access(AccessAnswer),
-    /// What a layer answered to its own command, by name.
+    /// A layer's answer to one of its own commands.
     Fields {
-        /// Empty where there is nothing to say.
+        /// By name; may be empty.
         fields: BTreeMap<String, Json>,
     },
-    /// By the layer's name.
+    /// The status of a LUN.
     Status {
-        /// What goes on.
+        /// By the layer's name.
         layers: BTreeMap<String, LayerStatus>,
     },
-    /// What probes record, by the layer's name and the figure's.
+    /// The figures that probes record.
     Figures {
-        /// Those that have any.
+        /// By the layer's name and the figure's; only layers that have figures.
         layers: BTreeMap<String, BTreeMap<String, PartFigure>>,
     },
-    /// It is not.
+    /// The command was refused.
     Refused(Refusal),
 }
 
 impl Reply {
-    /// As it is written.
+    /// The reply as a JSON line.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| {
             format!("{{\"answer\":\"refused\",\"reason\":\"unreadable\",\"why\":\"{error}\"}}")
@@ -238,43 +239,43 @@ impl Reply {
     }
 }
 
-/// That a command was not carried out.
+/// A command that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
-    /// What is wrong with it.
+    /// The kind of mistake.
     pub reason: Reason,
-    /// In words, with what would be right.
+    /// The mistake and its correction, as text.
     pub why: String,
 }
 
-/// What is wrong with a command.
+/// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The line is no command.
+    /// The line is not a command.
     Unreadable,
-    /// There is no such target, or several and none is named.
+    /// No such target, or there are several and the command names none.
     NoTarget,
-    /// There is no such LUN.
+    /// No such LUN.
     NoLun,
-    /// No target serves this device: its LUNs cannot change.
+    /// The device isn't served by a target, so its LUNs cannot change.
     NoServer,
-    /// The LUN, the device or the file is not as it has to be.
+    /// The LUN, the device or the file is unsuitable.
     BadLun,
     /// The device has no such layer.
     NoLayer,
-    /// There are several layers of the kind, and none is named.
+    /// There are several layers of the kind, and the command names none.
     AmbiguousLayer,
-    /// The words of the fault are none.
+    /// Not a valid fault.
     NoFault,
-    /// Nothing of this number is armed.
+    /// No fault with this number is armed.
     NotArmed,
-    /// No more can be armed at this layer.
+    /// The layer's limit of armed faults is reached.
     Full,
-    /// The layer cannot do it in the state it is in.
+    /// The layer cannot do it in its current state.
     WrongState,
-    /// The layer has no such command, or an argument of it is wrong.
+    /// The layer has no such command, or one of its arguments is wrong.
     BadCommand,
 }
 
@@ -288,13 +289,13 @@ impl Reason {
     }
 }
 
-/// Why a command came to nothing.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Whoever should carry it out says no; the text says what would be right.
+    /// The command was refused; the text says what would be right.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Nobody could be asked: the process is gone, or does not answer.
+    /// The process is gone or doesn't answer.
     #[error(transparent)]
     Unreachable(#[from] io::Error),
     /// The reply belongs to another command.
@@ -303,7 +304,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// What the other side finds wrong; `None` when it did not say.
+    /// Why the command was refused; `None` if it failed otherwise.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             ControlError::Refused(refusal) => Some(refusal.reason),
@@ -312,59 +313,59 @@ impl ControlError {
     }
 }
 
-/// What goes on in a layer.
+/// The status of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum LayerStatus {
     /// A fault layer.
     Fault {
-        /// What is armed, in words.
+        /// Armed faults, as text.
         armed: Vec<String>,
-        /// Requests hit so far.
+        /// Requests affected so far.
         injected: u64,
-        /// Bad blocks that writes made good so far.
+        /// Bad blocks repaired by writes so far.
         #[serde(default)]
         cured: u64,
     },
     /// A retry layer.
     Retry {
-        /// Whether it is on.
+        /// Whether retries are on.
         on: bool,
-        /// Requests sent again, as often as they were.
+        /// Retries, counting each attempt.
         retries: u64,
-        /// Requests that went well after a retry.
+        /// Requests that succeeded after a retry.
         overcome: u64,
-        /// Failures that the caller was told of.
+        /// Failures reported to the caller.
         told: u64,
     },
     /// An array.
     Array {
-        /// How whole it is.
+        /// The state of the array.
         state: ArrayState,
-        /// By slot.
+        /// The members, by slot.
         members: Vec<MemberState>,
-        /// How many are left.
+        /// Spares left.
         spares: usize,
-        /// Bytes of a member that are rebuilt, and of all.
+        /// Bytes of a member rebuilt so far, and in total.
         rebuilt_bytes: Option<(u64, u64)>,
-        /// How fast it rebuilds at most, in bytes a second; 0: no limit.
+        /// Maximum rebuild rate in bytes per second; 0: unlimited.
         rebuild_bytes_per_second: u64,
-        /// Rebuilds that came to their end.
+        /// Completed rebuilds.
         rebuilds: u64,
-        /// Bytes of a member that the last of those rebuilt, and in how many seconds.
+        /// Bytes of a member that the last rebuild restored, and the seconds that it took.
         last_rebuild: Option<(u64, f64)>,
-        /// Requests served without the member that should have.
+        /// Requests served without the member that should have served them.
         degraded_requests: u64,
-        /// Read errors that were made good.
+        /// Read errors that were repaired.
         read_errors: u64,
-        /// The last trouble.
+        /// The last problem.
         trouble: Option<String>,
     },
-    /// Any other layer that can be driven.
+    /// Any other layer that takes commands.
     Other {
-        /// What it is.
+        /// Its kind.
         layer: String,
-        /// What it says, by name.
+        /// Its status fields, by name.
         fields: BTreeMap<String, Json>,
     },
 }
@@ -417,23 +418,23 @@ impl LayerStatus {
     }
 }
 
-/// Who carries orders out.
+/// Carries out commands: a device of this process, or the process that serves one.
 pub trait Controls: Send + Sync {
-    /// Whether they are there at all: always, but for a process that a fault stops or kills.
+    /// Whether the process is running; always, unless a fault freezes or kills it.
     fn state(&self) -> ProcessState {
         ProcessState::default()
     }
 
-    /// Has a command carried out; a refusal is an answer.
+    /// Carries out a command. A refusal is a reply, not an error.
     ///
     /// # Errors
-    /// It could not be asked.
+    /// The command could not be delivered or was not answered.
     fn ask(&self, command: &Command) -> io::Result<Reply>;
 
-    /// The same, where a refusal is a failure too.
+    /// Carries out a command and treats a refusal as an error.
     ///
     /// # Errors
-    /// It could not be asked, or refused.
+    /// The command could not be delivered, or was refused.
     fn must(&self, command: &Command) -> Result<Reply, ControlError> {
         match self.ask(command)? {
             Reply::Refused(refusal) => Err(refusal.into()),
@@ -442,18 +443,18 @@ pub trait Controls: Send + Sync {
     }
 }
 
-/// ServedLuns by LUN, and whoever serves them.
+/// Devices by LUN, and what serves them.
 pub trait ServedLuns: Send + Sync {
-    /// What can be driven in a LUN; `None` where there is none.
+    /// The handles of a LUN's layers; `None` if there is no such LUN.
     fn handles(&self, lun: u16) -> Option<Handles>;
 
-    /// The LUNs that there are.
+    /// The numbers of all LUNs.
     fn luns(&self) -> Vec<u16>;
 
-    /// Carries out a command that concerns which LUNs there are, not what is in them.
+    /// Carries out a command that changes which LUNs exist, rather than a layer within one.
     ///
     /// # Errors
-    /// Nobody serves them, or why it cannot be.
+    /// The devices aren't served by a target, or the change isn't possible.
     fn serve(&self, _command: &Command) -> Result<Reply, Refusal> {
         Err(Reason::NoServer
             .because("this device is not served by a target, so its LUNs cannot change"))
@@ -470,25 +471,25 @@ impl ServedLuns for BTreeMap<u16, Handles> {
     }
 }
 
-/// ServedLuns of this process.
+/// The devices of this process.
 pub struct Local {
     devices: Box<dyn ServedLuns>,
 }
 
 impl Local {
-    /// With the handles of each LUN.
+    /// Controls LUNs with these handles.
     pub fn new(devices: impl IntoIterator<Item = (u16, Handles)>) -> Local {
         Local::of(devices.into_iter().collect::<BTreeMap<u16, Handles>>())
     }
 
-    /// With LUNs that may change.
+    /// Controls LUNs that may change.
     pub fn of(devices: impl ServedLuns + 'static) -> Local {
         Local {
             devices: Box::new(devices),
         }
     }
 
-    /// Carries out a line of JSON; the answer is one.
+    /// Carries out a command given as a JSON line and returns the reply as one.
     pub fn line(&self, line: &str) -> String {
         let answer = match serde_json::from_str(line) {
             Ok(command) => self.obey(&command),
@@ -531,7 +532,7 @@ impl Local {
 }
 
 impl Command {
-    /// The LUN in whose layers it is carried out; `None` for what concerns the target.
+    /// The LUN whose layers carry out the command; `None` for commands to the target.
     fn concerns(&self) -> Option<u16> {
         match self {
             Command::Arm { lun, .. }
@@ -646,7 +647,7 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
     })
 }
 
-/// What probes record of the layers that have something.
+/// The figures that probes record, of layers that have any.
 fn figures(handles: &Handles) -> Reply {
     let figures = |part: &dyn Controllable| -> BTreeMap<String, PartFigure> {
         part.figures()
@@ -674,7 +675,7 @@ fn array<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a ArrayCo
     the_layer(handles, layer, "array", "array:raid1,[…],[…]")
 }
 
-/// The layer of that name, or the only one of its kind.
+/// The layer with this name, or the only one of its kind.
 fn the_layer<'a, T: Controllable>(
     handles: &'a Handles,
     name: &Option<String>,
@@ -775,7 +776,7 @@ mod tests {
         Local::new([(0, open_url(url).unwrap().handles())])
     }
 
-    /// A conversation as a script would have it, word for word.
+    /// A script's conversation, verbatim.
     #[test]
     fn lines() {
         let member = "[memory:1MiB?fault=off]";
@@ -830,7 +831,7 @@ mod tests {
         );
     }
 
-    /// What is answered is read as it was written.
+    /// Replies survive serialization and parsing.
     #[test]
     fn answers_are_read() {
         let groups = BTreeMap::from([("1".to_string(), PortState::NonOptimized)]);
@@ -850,7 +851,7 @@ mod tests {
         }
     }
 
-    /// A layer's own commands go through messages that know nothing of it.
+    /// Messages carry a layer's own commands without knowing them.
     #[test]
     fn commands_of_any_layer() {
         let local = local("null:1MiB?fault=off&retry=3,off");
@@ -869,7 +870,7 @@ mod tests {
         );
     }
 
-    /// Whatever is wrong is refused, with what would be right.
+    /// Mistakes are refused, with what would be right.
     #[test]
     fn refusals() {
         let check = |url: &str, line: &str, said: &str| {

@@ -1,9 +1,9 @@
-//! Samples of what parts of devices say of themselves (a cache, an array, faults, retries), as a hook: read during each run,
-//! told to the hub, summed up in the run's summary. Devices of this process are read directly, those of a served target
-//! over the channel that takes its commands, wherever it is served. Created by `brunt run`.
+//! Samples the figures of device layers (a cache, an array, faults, retries) during each run: a hook that reports them
+//! to the hub and adds their means to the run's summary. Devices of this process are read directly, those of a served
+//! target over its command channel, wherever it is served. Created by `brunt run`.
 //!
-//! The rule: a part that cannot be asked has no figures: not while its process stands still or is dead, and not of the
-//! stretch in which it was started again. It voids no run.
+//! The rule: a layer that cannot be queried has no figures: not while its process is frozen or dead, and not for the
+//! interval in which the process restarted. This never invalidates a run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -27,35 +27,35 @@ use crate::hook::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 use crate::role::Role;
 
-/// Takes samples of the parts of devices during each run.
+/// Samples device layers during each run.
 pub struct DeviceProbing {
     interval: Duration,
     watched: Vec<Arc<Watched>>,
     running: Vec<Running>,
     measured: Arc<Mutex<Measured>>,
-    /// Of the run that ended last.
+    /// Results of the last run.
     ends: Vec<End>,
 }
 
-/// Whom to ask: the device that a target is opened as, or the process that serves it.
+/// What to query: the device that a target is opened as, or the process that serves it.
 struct Watched {
     host: Arc<str>,
     controls: Arc<dyn Controls>,
-    /// Its LUNs, and how instances of each begin.
+    /// The device's LUNs, and the prefix of each LUN's instance names.
     luns: Vec<(u16, String)>,
 }
 
-/// A thread that samples one of them.
+/// A thread that samples one device.
 struct Running {
-    /// When samples are due from; it ends when this is dropped.
+    /// Sends the time from which samples are due; the thread ends when this is dropped.
     orders: Sender<Nanos>,
     thread: JoinHandle<End>,
 }
 
-/// What the samples of a run come to.
+/// Means of a run's samples.
 struct Measured {
     means: Means,
-    /// What was before is of no mean.
+    /// Earlier samples don't count in means.
     from: Nanos,
 }
 
@@ -68,7 +68,7 @@ impl Default for Measured {
     }
 }
 
-/// What became of a thread's samples.
+/// What a sampling thread reports at its end.
 #[derive(Default)]
 struct End {
     samples: u64,
@@ -80,16 +80,16 @@ struct End {
     elapsed: Duration,
 }
 
-/// The figures of all parts at one time, by instance and name.
+/// The figures of all layers at one time, by instance and name.
 struct Reading {
     at: Nanos,
-    /// Of the process that answered.
+    /// The life of the process that answered.
     life: u32,
     figures: BTreeMap<(Arc<str>, String), PartFigure>,
 }
 
 impl DeviceProbing {
-    /// Of the experiment's targets: those that this process has opened, and those that `roles` serve.
+    /// Samples the experiment's targets: those that this process has opened, and those that `roles` serve.
     pub fn new(
         experiment: &Experiment,
         targets: &BTreeMap<String, Arc<dyn Backend>>,
@@ -149,7 +149,7 @@ impl RunHook for DeviceProbing {
         self.ends.clear();
         self.measured = Arc::default();
         for watched in &self.watched {
-            // One that does not answer is found by whoever looks after it.
+            // A device that doesn't answer is detected elsewhere.
             let Ok(first) = watched.read() else { continue };
             if !first.figures.is_empty() {
                 let running = self.start(watched, first, hub)?;
@@ -166,13 +166,13 @@ impl RunHook for DeviceProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for running in &self.running {
-            // A thread that has ended has a note.
+            // A thread that has ended leaves a note.
             let _ = running.orders.send(first);
         }
     }
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        // All are told before one is waited for.
+        // Stop all threads before waiting for any.
         let threads: Vec<_> = self
             .running
             .drain(..)
@@ -248,13 +248,13 @@ impl Watched {
         })
     }
 
-    /// Whether its process stands still or is dead.
+    /// Whether the process is frozen or dead.
     fn is_away(&self) -> bool {
         self.controls.state().away.is_some()
     }
 }
 
-/// Samples at the interval until its orders end.
+/// Samples at the interval until its channel closes.
 fn sample(
     watched: &Watched,
     interval: Duration,
@@ -316,14 +316,14 @@ fn sample(
     end
 }
 
-/// The figures of the time between two readings. Of counters that went back there are none, and they are counted; so of
-/// all counters if the process was started again in between, though none need have gone back.
+/// The figures for the time between two readings. A counter that went backwards has none and is counted as a reset. The
+/// same applies to all counters if the process restarted in between, even if none went backwards.
 fn between(before: &Reading, now: &Reading, resets: &mut u64) -> Vec<SampleValue> {
     let seconds = now.at.since(before.at).as_secs_f64();
     let mut values = Vec::new();
     for (key, figure) in &now.figures {
         let (instance, name) = key;
-        // Another version of this program may have figures that this one does not know.
+        // Another version of this program may report figures that this one doesn't know.
         let Some(metric) = brunt_probe::metric(DEVICE.name, name) else {
             continue;
         };
@@ -384,8 +384,8 @@ mod tests {
         }
     }
 
-    /// Rates and shares are of the time between two readings, and nothing is made up: not of a counter that went back, of a
-    /// share of nothing, or of a process that was started again.
+    /// Rates and shares cover the time between two readings. There are none for a counter that went backwards, a share
+    /// of nothing, or a restarted process.
     #[test]
     fn figures_are_of_the_time_between() {
         use PartFigure::{Counter, Gauge, Share};
@@ -421,7 +421,7 @@ mod tests {
         check(&[], &[("unheard_of", Gauge(1.0))], 0, "resets 0");
     }
 
-    /// The table names what parts say, each part and each figure.
+    /// The table lists every layer and figure that devices report.
     #[test]
     fn the_table_is_that_of_the_parts() {
         let folder = tempfile::tempdir().unwrap();
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(said, listed);
     }
 
-    /// A device is read while it works, until its orders end.
+    /// A device is sampled while it works, until the channel closes.
     #[test]
     fn a_device_is_sampled() {
         let folder = tempfile::tempdir().unwrap();

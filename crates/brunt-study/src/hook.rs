@@ -17,49 +17,49 @@ use brunt_result::{Interval, Outcome};
 use crate::observe::{Hub, Observer, RunInfo};
 use brunt_result::summary::RunSummary;
 
-/// Goes along with each run, from before its first request to after its last.
+/// Accompanies each run, from before its first request to after its last.
 pub trait RunHook {
-    /// A run is about to start; what happens is reported to `hub`.
+    /// Called before a run starts; observations go to `hub`.
     ///
     /// # Errors
-    /// The run cannot be made as the experiment says.
+    /// The run isn't possible as the experiment describes it.
     fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError>;
 
-    /// The run's workers start at `start`; measuring begins after `ramp_up`. Called once a run.
+    /// The run's workers start at `start`; measuring begins after `ramp_up`. Called once per run.
     fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {}
 
-    /// An interval of the run is over, all workers merged.
+    /// Called at the end of each interval, with all workers merged.
     fn interval(&mut self, _interval: &Interval) {}
 
-    /// The run is over; everything that `begin` did is undone when this returns. `complete` says whether the
-    /// run went to its end: of one that was cut short nobody asks what did not happen in it.
+    /// Called when the run is over. On return, everything that `begin` did is undone. `complete` is false if the run
+    /// was cut short: then effects that did not occur are not errors.
     ///
     /// # Errors
-    /// What was meant to happen did not, or could not be undone: the run is invalid and the experiment
-    /// ends with this error.
+    /// An intended effect did not occur, or could not be undone: the run is invalid and the
+    /// experiment ends with this error.
     fn end(&mut self, complete: bool) -> Result<(), HookError>;
 
-    /// Adds what it saw of the run that ended to the run's summary. Called after every `end`, when the
-    /// run was not void.
+    /// Adds the hook's observations of the last run to the run's summary. Called after every
+    /// `end`, if the run is valid.
     fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {}
 }
 
-/// Why a run is void. Shown as `what: source; advice`, as far as there are any; the advice of a reason without settings is
-/// what to do instead.
+/// Why a run is void. Displayed as `what: source; advice`, omitting missing parts. A reason without a setting supplies
+/// advice on what to do instead.
 #[derive(Debug)]
 pub struct HookError {
-    /// In which way.
+    /// The kind of failure.
     pub reason: VoidReason,
-    /// What failed, where.
+    /// What failed, and where.
     pub what: String,
-    /// What to do about it, if the source does not say.
+    /// What to do about it, if the source doesn't say.
     pub advice: Option<String>,
-    /// Why, if something else failed first.
+    /// The underlying error, if any.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl HookError {
-    /// With nothing but what failed.
+    /// An error without source or advice.
     pub fn new(reason: VoidReason, what: impl Into<String>) -> HookError {
         HookError {
             reason,
@@ -69,7 +69,7 @@ impl HookError {
         }
     }
 
-    /// The run could not be made ready because of this error.
+    /// The run could not be prepared because of this error.
     pub fn not_ready(
         what: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
@@ -77,7 +77,7 @@ impl HookError {
         HookError::new(VoidReason::NotReady, what).because(source)
     }
 
-    /// The run could not be made ready because the machine said no, with what helps against that.
+    /// The run could not be prepared because the machine refused; adds the remedy.
     pub fn not_ready_here(what: impl Into<String>, source: io::Error) -> HookError {
         let advice = Some(brunt_lab::remedy(&source));
         HookError {
@@ -86,7 +86,7 @@ impl HookError {
         }
     }
 
-    /// The same, with its reason.
+    /// Adds the source.
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> HookError {
         HookError {
             source: Some(Box::new(source)),
@@ -114,11 +114,11 @@ impl Error for HookError {
     }
 }
 
-/// Who goes along with an experiment's runs and who looks on, for [`crate::study::Study::new`].
+/// The hooks and observers of an experiment's runs, for [`crate::study::Study::new`].
 #[derive(Default)]
 pub struct Company {
-    /// Told everything.
+    /// They receive all events.
     pub observers: Vec<Box<dyn Observer>>,
-    /// Begun in this order for each run, ended in the opposite one.
+    /// Begun in this order for each run, and ended in reverse.
     pub hooks: Vec<Box<dyn RunHook>>,
 }

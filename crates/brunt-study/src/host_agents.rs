@@ -1,5 +1,5 @@
-//! Agents on hosts of the lab, as processes that the prober watches: what the workers of one host take of the processor, which
-//! the machine's own figures do not tell apart. Created by `brunt run`.
+//! Watches the agents on lab hosts as processes, through the prober: the processor time of one host's workers, which
+//! the machine's own figures don't separate. Created by `brunt run`.
 //!
 //! The rule: an agent is watched under the name of its host for as long as the experiment has it.
 
@@ -11,10 +11,10 @@ use brunt_probe::{Watch, Watching};
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// An agent: its host, its conversation, its process.
+/// An agent: its host, its lane, its process.
 type Agent = (String, Lane, u32);
 
-/// Has agents of this machine watched during runs.
+/// Watches agents of this machine during runs.
 pub struct LabAgents {
     fleet: Arc<Fleet>,
     watch: Watch,
@@ -22,7 +22,7 @@ pub struct LabAgents {
 }
 
 impl LabAgents {
-    /// Of this fleet.
+    /// Watches the agents of this fleet.
     pub fn new(fleet: Arc<Fleet>, watch: &Watch) -> LabAgents {
         LabAgents {
             fleet,
@@ -45,13 +45,13 @@ impl RunHook for LabAgents {
         Ok(())
     }
 
-    /// That an agent has ended is found by whoever it worked for.
+    /// The agent's users detect that it has ended.
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         Ok(())
     }
 }
 
-/// What samples call it: jobs that run at once have an agent each.
+/// The agent's name in samples: simultaneous jobs have separate agents.
 fn instance(Lane(lane): Lane) -> String {
     if lane == 0 {
         "agent".to_string()

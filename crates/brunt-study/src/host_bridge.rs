@@ -1,8 +1,9 @@
-//! Bridges on other hosts, for machines that sit in the wire of an experiment (`[hosts.x] bridge = ["eth0", "eth1"]`): they
-//! forward from before the targets are opened until the experiment is over, and each run has their counts.
+//! Bridges on other hosts, for machines in the network path of an experiment (`[hosts.x] bridge = ["eth0",
+//! "eth1"]`): they forward packets from before the targets are opened until the experiment is over, and each
+//! run records their counts.
 //!
-//! The rule: a bridge that ends cuts the wire, so the run that it was needed in is void; a packet that was lost without being
-//! asked for is a doubt.
+//! The rule: a bridge that ends cuts the connection, so it voids the run that needs it; an unintended packet loss casts
+//! doubt on the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::observe::{Hub, RunInfo};
 /// All bridges of an experiment. Dropping it ends them.
 pub struct HostBridges {
     fleet: Arc<Fleet>,
-    /// By host, with the number of what has the bridge forward.
+    /// By host, with the number by which the agent knows the bridge.
     bridges: BTreeMap<String, u32>,
     notes: Vec<String>,
     before: BTreeMap<String, LinkReport>,
@@ -29,10 +30,10 @@ pub struct HostBridges {
 }
 
 impl HostBridges {
-    /// Has these hosts forward, each between two interfaces; they were reached.
+    /// Starts a bridge between two interfaces on each of these hosts, which must be connected.
     ///
     /// # Errors
-    /// One of them does not.
+    /// A bridge doesn't start.
     pub fn start(
         fleet: &Arc<Fleet>,
         bridges: Vec<BridgeHost>,
@@ -40,7 +41,7 @@ impl HostBridges {
     ) -> Result<HostBridges, FaultEnd> {
         let fleet = Arc::clone(fleet);
         let (notes, before, seen) = Default::default();
-        // What forwards already ends if another one does not begin.
+        // If a bridge doesn't start, dropping this ends those that have.
         let mut all = HostBridges {
             fleet,
             bridges: BTreeMap::new(),
@@ -76,7 +77,7 @@ impl HostBridges {
         Ok(all)
     }
 
-    /// What the user should know of the interfaces.
+    /// Notes for the user about the interfaces.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,7 +1,8 @@
-//! Samples of other hosts, as a hook: asked for with each run, told to the hub with times on our clock, and summed up in the
-//! run's summary. Its hosts are those of the experiment that have an agent, whether workers run there or not.
+//! Samples of other hosts: a hook that requests them with each run, reports them to the hub with times on our clock,
+//! and adds their means to the run's summary. Its hosts are those of the experiment that have an agent, whether workers
+//! run there or not.
 //!
-//! The rule: a host that is lost ends its samples, which the run's summary says; it voids no run.
+//! The rule: the samples of a lost host end, which the run's summary reports; this never voids a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +22,19 @@ use brunt_result::summary::RunSummary;
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 
-/// A host that answers has sent its last sample by then; one that does not is lost by then, unless `host_silence` is longer.
+/// Time to wait for a host's last sample. A host that doesn't answer is considered lost by then, unless `host_silence`
+/// is longer.
 const LAST_SAMPLE_MAX: Duration = Duration::from_secs(10);
 
-/// Takes samples of other hosts during each run.
+/// Samples other hosts during each run.
 pub struct HostProbing {
     fleet: Arc<Fleet>,
     probes: Probes,
     hosts: Vec<String>,
-    /// Of the run under way.
+    /// The current run's.
     running: Vec<HostWatch>,
     measured: Arc<Mutex<Measured>>,
-    /// Of the run that ended last.
+    /// Results of the last run.
     ends: Vec<(String, WatchEnd)>,
 }
 
@@ -40,14 +42,14 @@ pub struct HostProbing {
 struct HostWatch {
     host: String,
     over: Receiver<WatchEnd>,
-    /// Nobody wants samples of this run any more.
+    /// Samples of this run are no longer wanted.
     closed: Arc<AtomicBool>,
 }
 
-/// What the samples of a run come to.
+/// Means of a run's samples.
 struct Measured {
     means: Means,
-    /// What was before is of no mean.
+    /// Earlier samples don't count in means.
     from: Nanos,
 }
 
@@ -61,7 +63,7 @@ impl Default for Measured {
 }
 
 impl HostProbing {
-    /// Of these hosts, which were reached.
+    /// Samples these hosts, which must be connected.
     pub fn new(fleet: Arc<Fleet>, probes: &Probes, hosts: Vec<String>) -> HostProbing {
         let (running, measured, ends) = Default::default();
         HostProbing {
@@ -108,7 +110,7 @@ impl HostProbing {
 }
 
 impl HostWatch {
-    /// What it came to, once a host was told to end.
+    /// The result, after the host was told to stop.
     fn end(self) -> (String, WatchEnd) {
         let end = self
             .over
@@ -143,13 +145,13 @@ impl RunHook for HostProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for watch in &self.running {
-            // It is there: it was asked for samples.
+            // The watch exists: it began with the run.
             let _ = self.fleet.watch_from(&watch.host, first);
         }
     }
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        // All are told before one is waited for.
+        // Stop all hosts before waiting for any.
         for watch in &self.running {
             let _ = self.fleet.unwatch(&watch.host);
         }
@@ -222,7 +224,7 @@ fn host_probes(end: WatchEnd) -> HostProbes {
     }
 }
 
-/// The hosts that are sampled, for a message about them.
+/// Problems with the samples of other hosts, for a message.
 pub(crate) fn trouble(
     elsewhere: &BTreeMap<String, HostProbes>,
 ) -> impl Iterator<Item = String> + '_ {

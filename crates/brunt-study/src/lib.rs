@@ -1,9 +1,8 @@
 //! Experiments: the file that describes one, its runs, and their results.
 //!
-//! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
-//! what happens to [`observe`]'s observers, while [`hook`]s go along with each and a [`fault`]
-//! schedule breaks things; [`results`] writes it down. What is written is plain data of `brunt_result`:
-//! summaries, tables, degradation, statistics. The unit everywhere is the run.
+//! [`experiment`] reads and checks the file. [`study`] executes its runs and reports events to [`observe`]'s observers;
+//! [`hook`]s accompany each run, and a [`fault`] schedule injects faults. [`results`] writes the tables. Their content
+//! is plain data of `brunt_result`: summaries, tables, degradation, statistics. The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod control;

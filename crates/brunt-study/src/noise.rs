@@ -1,6 +1,6 @@
-//! Measures the machine's own noise beside each run, as a hook; its figures go into the run's summary and table.
+//! Measures the machine's noise during each run, as a hook; the figures go into the run's summary and table.
 //!
-//! The rule: a run without them is a run all the same. Nothing here voids one.
+//! The rule: a run without them is still valid. Nothing here voids a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use brunt_result::summary::RunSummary;
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// Goes along with each run.
+/// The hook.
 #[derive(Default)]
 pub struct NoiseWatch {
     meter: Option<NoiseMeter>,

@@ -12,18 +12,17 @@ pub use brunt_result::event::{
     Event, FaultGap, FaultRecord, JobEvent, RunInfo, Sample, SampleValue,
 };
 
-/// Takes events. Called from the thread that collects a run's intervals and from hooks', one
-/// call at a time.
+/// Receives events. Called from the thread that collects a run's intervals and from hooks' threads, one call at a time.
 pub trait Observer: Send {
-    /// Takes one.
+    /// Receives an event.
     ///
     /// # Errors
-    /// It cannot be kept; the text says where and why. The experiment ends, and this observer is
-    /// told nothing more but the end of the run under way, which the summary has as well, and [`Event::Ends`].
+    /// The event cannot be stored; the text says where and why. The experiment ends, and this observer receives only
+    /// the end of the current run, which the summary includes as well, and [`Event::Ends`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 }
 
-/// Hands events to all observers.
+/// Passes events to all observers.
 #[derive(Default)]
 pub struct Hub {
     inner: Mutex<Inner>,
@@ -38,12 +37,12 @@ struct Inner {
 struct Seat {
     observer: Box<dyn Observer>,
     failed: bool,
-    /// It was the first of all that failed.
+    /// It was the first observer to fail.
     first: bool,
 }
 
 impl Hub {
-    /// With its observers, told in this order.
+    /// Passes events to these observers, in this order.
     pub fn new(observers: Vec<Box<dyn Observer>>) -> Arc<Hub> {
         let observers = observers
             .into_iter()
@@ -61,9 +60,9 @@ impl Hub {
         })
     }
 
-    /// Tells everybody.
+    /// Passes an event to all observers.
     pub fn tell(&self, event: &Event) {
-        // An observer that panicked has said so; the others still have to hear the end.
+        // A panicked observer has reported that; the others must still receive the end.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
@@ -75,8 +74,8 @@ impl Hub {
                 continue;
             }
             if let Err(error) = seat.observer.event(event) {
-                // The last word of the observer that failed first is the better one: it knows by then
-                // what could still be saved.
+                // The last error of the observer that failed first is the better one: by then it knows what could still
+                // be saved.
                 if seat.first || failure.is_none() {
                     *failure = Some(error.to_string());
                     seat.first = true;
@@ -86,7 +85,7 @@ impl Hub {
         }
     }
 
-    /// What the first observer that failed said last: nothing more is worth measuring.
+    /// The last error of the observer that failed first. After a failure, further measuring is pointless.
     pub fn failure(&self) -> Option<String> {
         self.inner
             .lock()
@@ -103,7 +102,7 @@ mod tests {
     use brunt_result::experiment::ExperimentSummary;
     use brunt_result::summary::Summary;
 
-    /// Fails at its third event.
+    /// An observer that fails at its third event.
     struct Full(Arc<Mutex<Vec<&'static str>>>);
     impl Observer for Full {
         fn event(&mut self, event: &Event) -> io::Result<()> {
@@ -122,8 +121,8 @@ mod tests {
         }
     }
 
-    /// Who failed hears nothing more but the ends, the others everything, and the failure is
-    /// known by its last word.
+    /// A failed observer receives only the ends; the others receive everything, and the failure is
+    /// the observer's last error.
     #[test]
     fn a_failed_observer_is_left_alone() {
         let (full, fine) = (

@@ -1,5 +1,5 @@
-//! The prober as a hook: started and stopped with each run; its samples go to the hub and its record to the
-//! run's summary. Created by `brunt run`; `brunt-probe` does the sampling.
+//! The prober as a hook: started and stopped with each run; its samples go to the hub and its record to the run's
+//! summary. Created by `brunt run`; `brunt-probe` does the sampling.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use brunt_result::summary::RunSummary;
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 
-/// Takes samples during each run.
+/// Samples during each run.
 pub struct Probing {
     prober: Prober,
-    /// Of the run that ended last.
+    /// The last run's record.
     record: Option<ProbeRecord>,
 }
 
 impl Probing {
-    /// With this prober.
+    /// Uses this prober.
     pub fn new(prober: Prober) -> Probing {
         Probing {
             prober,

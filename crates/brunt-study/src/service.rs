@@ -1,8 +1,8 @@
-//! The services of an experiment while it runs: started in their order before targets are opened, and ended in the
-//! opposite order after the last run. Each is a role like those that serve targets, on this machine, in its lab, or on
-//! another host.
+//! The services of a running experiment: started in dependency order before targets are opened, and ended in
+//! reverse order after the last run. Each is a role like those that serve targets, on this machine, in its
+//! lab, or on another host.
 //!
-//! The rule: whatever fails, those that were started are ended, and their folders are removed after them. None is started
+//! The rule: whatever fails, all started services are ended, and then their folders are removed. None is started
 //! anywhere before all hosts have agreed to start theirs.
 
 use std::collections::BTreeMap;
@@ -27,57 +27,57 @@ pub struct ServiceGround<'a> {
     pub hosts: &'a Hosts,
     /// Its lab, if it has one.
     pub lab: Option<&'a BuiltLab>,
-    /// Other machines, which were reached.
+    /// Other machines, which must be connected.
     pub fleet: Option<&'a Arc<Fleet>>,
-    /// For the files of those on this machine and in its lab.
+    /// The folder for files of services on this machine and in its lab.
     pub scratch: ServiceFolder,
-    /// What all of them say goes to files in this folder.
+    /// The folder for the logs of all services.
     pub logs: &'a Path,
 }
 
-/// The services that run. Dropping them ends them.
+/// The running services. Dropping them ends them.
 pub struct Services {
-    /// In the order in which they were started.
+    /// In start order.
     started: Vec<(String, Arc<dyn Role>)>,
-    /// Of those on other machines: their folders there.
+    /// The folders of services on other machines, there.
     far_folders: BTreeMap<String, PathBuf>,
-    /// Addresses of hosts that services are told of.
+    /// The hosts' addresses that services get.
     addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
 }
 
-/// Why services do not run.
+/// Why services could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
     /// One of them does not start.
     #[error("{source}")]
     Role {
-        /// Where its log is.
+        /// The path of its log.
         log: PathBuf,
-        /// Why not.
+        /// The error.
         source: RoleError,
     },
-    /// A folder cannot be made.
+    /// A folder cannot be created.
     #[error("cannot make the folder {}: {source}", .path.display())]
     Folder {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// Nothing can be started on a host.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A host is not there.
+    /// Unknown host.
     #[error(transparent)]
     Host(#[from] NoHost),
-    /// One of them needs rights that nobody has here.
+    /// A service needs root, which isn't available on this machine.
     #[error("service {service} needs root's rights over this machine (needs_root)")]
     NeedsRoot {
-        /// Which.
+        /// The service.
         service: String,
     },
-    /// The user asked for the end meanwhile.
+    /// The user interrupted the start.
     #[error("interrupted while services were being started")]
     Interrupted,
 }
@@ -86,7 +86,7 @@ impl ServicesError {
     /// What to look at.
     pub fn advice(&self) -> Option<String> {
         match self {
-            // One that was refused has said nothing.
+            // A service that was refused has logged nothing.
             ServicesError::Role { log, .. } => {
                 let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
                 (!is_empty).then(|| format!("see all that it said in {}", log.display()))
@@ -103,11 +103,11 @@ impl ServicesError {
 }
 
 impl Services {
-    /// Starts those of the experiment, each when those are ready that it waits for.
+    /// Starts the experiment's services, each once the services that it waits for are ready.
     ///
     /// # Errors
-    /// One does not start; the others are ended. None is started where one needs rights that it would not have, or a host
-    /// allows no services.
+    /// A service doesn't start; those already started are ended. None is started if one needs rights that it would not
+    /// have, or if a host allows no services.
     pub fn start(
         experiment: &Experiment,
         ground: ServiceGround<'_>,
@@ -132,7 +132,7 @@ impl Services {
         }
         make(logs)?;
         let log_of = |name: &str| logs.join(format!("{name}.log"));
-        // Of an earlier attempt with this folder of results.
+        // Remove logs of an earlier attempt with this results folder.
         experiment
             .services
             .keys()
@@ -176,7 +176,7 @@ impl Services {
         Ok(services)
     }
 
-    /// Has other machines make ready to start theirs.
+    /// Makes other machines prepare to start their services.
     fn admit(
         &mut self,
         experiment: &Experiment,
@@ -210,7 +210,7 @@ impl Services {
         Ok(all)
     }
 
-    /// What is said to the keeper of a service of this machine.
+    /// The order to the keeper of a service on this machine.
     fn order(
         &self,
         name: &str,
@@ -229,8 +229,8 @@ impl Services {
         }
     }
 
-    /// What a service on this host finds out from its environment beside its own folder: hosts, the folders of all services,
-    /// each on its host, and services that are ready and that it can reach.
+    /// Environment variables of a service on this host, in addition to that of its own folder: hosts, the folders of all
+    /// services (each on its own host), and the ready services that it can reach.
     fn environment(
         &self,
         host: &HostName,
@@ -248,7 +248,7 @@ impl Services {
             );
         }
         let is_far = hosts.is_elsewhere(host);
-        // What listens on this machine's loopback is not told to others.
+        // Other hosts can't reach services on this machine's loopback.
         let reached = self
             .started
             .iter()
@@ -259,7 +259,7 @@ impl Services {
         variables
     }
 
-    /// The folder with the folders of all of them.
+    /// The parent folder of all services' folders.
     pub fn folders(&self) -> &Path {
         self.scratch.path()
     }
@@ -272,17 +272,17 @@ impl Services {
             .unwrap_or_else(|| self.scratch.path().join(name))
     }
 
-    /// Their roles by name, for faults.
+    /// The services' roles by name, for faults.
     pub fn by_name(&self) -> BTreeMap<String, Arc<dyn Role>> {
         self.started.iter().cloned().collect()
     }
 
-    /// Their roles, the last one that was started first.
+    /// The services' roles, the last one started first.
     pub fn roles(&self) -> impl Iterator<Item = Arc<dyn Role>> {
         self.started.iter().rev().map(|(_, role)| Arc::clone(role))
     }
 
-    /// A target's URL with the places of services in it.
+    /// A target's URL with the placeholders of services replaced.
     pub fn filled(&self, url: &str) -> String {
         ServicePlace::replaced(url, |place| match place {
             ServicePlace::Address(service) => {
@@ -296,12 +296,12 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // Whether they had died was asked by whoever went along with the runs.
+        // The hook of the runs has already checked whether they died.
         self.roles().for_each(|role| drop(role.stop()));
     }
 }
 
-/// A service as its keeper has it, wherever that is.
+/// The service's program for its keeper, on any host.
 fn program(entry: &ServiceEntry) -> ServiceProgram {
     let ready = &entry.ready;
     ServiceProgram {
@@ -324,10 +324,10 @@ fn program(entry: &ServiceEntry) -> ServiceProgram {
     }
 }
 
-/// The addresses of the lab's hosts, and of other machines as far as they have one here.
+/// The addresses of lab hosts, and of other machines whose address this machine knows.
 ///
 /// # Errors
-/// A machine that is to start a service has none.
+/// A machine that should start a service has none.
 fn addresses(
     experiment: &Experiment,
     hosts: &Hosts,
@@ -345,7 +345,7 @@ fn addresses(
         match hosts.find(&host)?.serving_address() {
             Ok(address) => drop(addresses.insert(host, address)),
             Err(error) if has_services => return Err(error.into()),
-            // Its name may be one of ssh's configuration.
+            // Its name may exist only in ssh's configuration.
             Err(_) => {}
         }
     }
@@ -360,7 +360,7 @@ fn make(path: &Path) -> Result<(), ServicesError> {
     })
 }
 
-/// `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` of a service.
+/// The variable's name: `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` of a service.
 fn variable(kind: &str, name: &str) -> String {
     let word = |letter: char| {
         if letter.is_ascii_alphanumeric() {

@@ -1,31 +1,32 @@
-//! Whether those who carry out orders are there, and the same as before.
+//! Whether a process that carries out commands is running, and whether it has restarted since.
 //!
-//! The rule: who was killed and started again has begun another life, in which nothing that was ordered before counts.
+//! The rule: a process that was killed and restarted begins another life; commands carried out in an earlier life no
+//! longer count.
 
 use brunt_core::Nanos;
 
-/// How somebody is away.
+/// Why a process is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It stands still: what it knows is there when it goes on, and orders are answered then.
+    /// Frozen: it keeps its state and answers commands once it resumes.
     Frozen,
-    /// It was killed: what it knew (armed faults, failed members) went with it.
+    /// Killed: its state (armed faults, failed members) is lost.
     Dead,
 }
 
-/// Whether those are there who carry orders out, and whether they are the same as before.
+/// Whether a process is running, and in which of its lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessState {
-    /// How often they were started anew.
+    /// Number of restarts.
     pub life: u32,
-    /// How they are away, and since when.
+    /// Why the process is away, and since when; `None` while it is running.
     pub away: Option<(Absence, Nanos)>,
-    /// When the life before this one ended.
+    /// When the previous life ended.
     pub last_end: Option<Nanos>,
 }
 
 impl ProcessState {
-    /// They go away by this at `now`; false, and nothing changed, when they are away already.
+    /// Marks the process as away at `now`. Returns false, changing nothing, if it is away already.
     pub(crate) fn go_away(&mut self, by: Absence, now: Nanos) -> bool {
         let are_there = self.away.is_none();
         if are_there {
@@ -34,12 +35,12 @@ impl ProcessState {
         are_there
     }
 
-    /// They are there again, the same as before.
+    /// Marks the process as running again, in the same life.
     pub(crate) fn come_back(&mut self) {
         self.away = None;
     }
 
-    /// They were started again at `now`.
+    /// Marks the process as restarted at `now`.
     pub(crate) fn begin_anew(&mut self, now: Nanos) {
         let ended = self.away.take().map_or(now, |(_, since)| since);
         (self.life, self.last_end) = (self.life + 1, Some(ended));

@@ -1,7 +1,8 @@
-//! Clients at once (`clients` under `[sweep]`): which hosts of a workload work together, and which one after another.
+//! Simultaneous clients (`clients` under `[sweep]`): which hosts of a workload run at once, and
+//! which one after another.
 //!
-//! The rule: with every number of clients at once, the hosts are divided into groups of that many, in their order, and each
-//! group is a point; so the same clients are measured alone and together. Hosts that are left over take no part.
+//! The rule: for each number of clients, the hosts are divided, in their order, into groups of that size, and each
+//! group is a point; so the same clients are measured alone and together. Leftover hosts take no part.
 
 use brunt_result::impact::CLIENTS_JOINT;
 
@@ -9,7 +10,7 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 
 impl Experiment {
-    /// Whether all workloads have hosts to divide, and the links that are swept are there.
+    /// Checks that all workloads have hosts to divide, and that the swept links exist.
     pub(super) fn check_clients(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let axes = &self.sweep;
         if !axes.clients.is_empty() {
@@ -89,7 +90,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Every load whose hosts may be clients: its table, what it is, its name, its hosts.
+    /// Every load whose hosts may be clients: its table, its kind, its name, its hosts.
     fn loads_with_clients(
         &self,
     ) -> impl Iterator<Item = (&'static str, &'static str, &str, &[String])> {
@@ -102,7 +103,7 @@ impl Experiment {
         workloads.chain(files)
     }
 
-    /// Points that `clients` makes of one; 1 without it.
+    /// Number of points that `clients` makes of one; 1 without it.
     pub(super) fn groups_of_clients(&self) -> usize {
         let hosts = self
             .loads_with_clients()
@@ -150,7 +151,7 @@ link_delay = ["0", "10ms"]
 links = ["to-b", "to-c"]
 "#;
 
-    /// Every client is measured alone; two at a time there are two groups, and one is left over.
+    /// Every client is measured alone; with two at a time there are two groups and one leftover.
     #[test]
     fn hosts_are_divided_into_groups() {
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
@@ -198,7 +199,7 @@ links = ["to-b", "to-c"]
         );
     }
 
-    /// Only the links that are named change; the others keep what they have.
+    /// Only the named links change; the others keep their settings.
     #[test]
     fn only_named_links_are_swept() {
         let points = Experiment::parse("x.toml", TEXT).unwrap().points();
@@ -220,7 +221,7 @@ links = ["to-b", "to-c"]
         );
     }
 
-    /// Phases on file systems of hosts are divided, too; axes of workloads leave them alone.
+    /// Phases on hosts' file systems are divided, too; axes of workloads leave them unchanged.
     #[test]
     fn file_systems_have_clients() {
         let files = "[filesystems.home]\ndirectory = \"/tmp\"\nhosts = [\"a\", \"b\"]\nphases = [\"rewrite\"]\n[sweep]\nqueue_depth = [1, 2]";

@@ -1,16 +1,16 @@
-//! Defaults that changed: what an experiment that was written for an older Brunt should set to keep its meaning.
+//! Defaults that changed: what an experiment written for an older Brunt should set to keep its meaning.
 //!
-//! The rule: a note names the key, the old and the new meaning, and the value that gives each.
+//! The rule: a note names the key, its old and new meaning, and the value that gives each.
 
 use brunt_load::Workload;
 
 use super::{Experiment, Target};
 
-/// What random offsets were multiples of before Brunt 0.2, in bytes.
+/// In bytes, the alignment of random offsets before Brunt 0.2.
 const OLD_ALIGN_BYTES: u64 = 512;
 
 impl Experiment {
-    /// A note for each default that changed and that this experiment relies on; none where it sets the keys.
+    /// A note for each changed default that this experiment relies on; none if it sets the keys.
     pub fn changed_defaults(&self) -> Vec<String> {
         let aligned = |(_, workload): &(&String, &Workload)| relies_on_align(workload, self);
         let workloads: Vec<&str> = self
@@ -43,8 +43,8 @@ impl Experiment {
         notes
     }
 
-    /// Whether a target is a file or block device whose URL leaves open when writes complete, and so does a workload that
-    /// writes to it.
+    /// Whether a target is a file or block device where neither its URL nor a workload that writes to it says when
+    /// writes complete.
     fn relies_on_write_back(&self, name: &str, target: &Target) -> bool {
         let writes = |(workload_name, workload): (&String, &Workload)| {
             let named = target.workloads.as_ref();
@@ -64,7 +64,7 @@ impl Experiment {
     }
 }
 
-/// Whether a workload's offsets are others than before.
+/// Whether a workload's offsets differ from those of older versions.
 fn relies_on_align(workload: &Workload, experiment: &Experiment) -> bool {
     let sizes = &experiment.sweep.block_size;
     let changes = match sizes.is_empty() {

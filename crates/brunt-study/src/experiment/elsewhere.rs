@@ -1,7 +1,9 @@
-//! Workloads that run on other hosts (`hosts = […]`): whether their hosts are there, and what does not go together with them
-//! yet. What a workload itself cannot have there is checked with its other keys (`brunt_load::Workload`).
+//! Workloads that run on other hosts (`hosts = […]`): checks that their hosts exist, and that the experiment contains
+//! nothing that isn't supported together with them. The restrictions of a workload itself are checked with its other
+//! keys (`brunt_load::Workload`).
 //!
-//! The rule: what would not happen on another host is refused here by name; nothing is quietly done on this machine instead.
+//! The rule: anything that would not happen on another host is refused here by name; nothing is quietly done on this
+//! machine instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +22,9 @@ use super::{Experiment, JobEntry, Target};
 use crate::fault::FaultEntry;
 use crate::host::{BridgeHost, HostName, HostSettings, Hosts};
 
-/// Hosts are asked four times a second: shorter than two rounds is no silence.
+/// Limits of `host_silence`. Hosts are polled four times a second, so less than two polls is no silence.
 const SILENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3600)];
-/// This program, for greetings.
+/// This program's name and version, for greetings.
 const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
 /// What a lost host means for the experiment.
@@ -35,16 +37,17 @@ pub enum OnHostFailure {
     Continue,
 }
 
-/// What a workload of other hosts needs beside itself.
+/// What a workload on other hosts needs in addition to its own settings.
 #[derive(Clone, Debug)]
 pub(super) struct Elsewhere {
-    /// Its targets, as the hosts open them.
+    /// The workload's targets, as the hosts open them.
     targets: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
 }
 
 impl Elsewhere {
-    /// The load of a workload that names hosts; of a job among others with its lane and those others.
+    /// The load of a workload that names hosts. For one of several simultaneous jobs, `company` has its lane and the
+    /// other jobs.
     pub(super) fn load(
         self,
         workload: Workload,
@@ -56,7 +59,7 @@ impl Elsewhere {
             fleet,
         } = self;
         let HostedTarget { url, overwrite, .. } = joined[0].clone();
-        // Without names all of the trace goes to the one target there is.
+        // Without names, all of the trace goes to the only target.
         let joined = if workload.devices.is_empty() {
             Vec::new()
         } else {
@@ -73,7 +76,7 @@ impl Elsewhere {
 }
 
 impl Experiment {
-    /// Looks for the identities of hosts beside the file that names them.
+    /// Resolves the paths of hosts' identities relative to the file that names them.
     pub(super) fn settle_hosts(&mut self, source: &Source<'_>) {
         for (name, settings) in &mut self.hosts {
             if let HostSettings::AgentHost(host) = settings
@@ -85,7 +88,7 @@ impl Experiment {
         }
     }
 
-    /// Other machines, and those hosts of the lab that workloads name. None is reached before a load of theirs is opened.
+    /// Other machines, and the lab hosts that workloads name. None is contacted before one of its loads is opened.
     pub(super) fn fleet(&self) -> Arc<Fleet> {
         let hosts = self.hosts().unwrap_or_default();
         let places = hosts
@@ -113,12 +116,12 @@ impl Experiment {
         ))
     }
 
-    /// Whether runs go on without hosts that are lost.
+    /// Whether runs continue without lost hosts.
     pub fn goes_on_without_hosts(&self) -> bool {
         self.on_host_failure == Some(OnHostFailure::Continue)
     }
 
-    /// What a workload needs that runs elsewhere on the targets of these names, which there are.
+    /// What a workload that runs elsewhere needs, for the targets with these names, which must exist.
     pub(super) fn elsewhere(&self, names: &[String], fleet: &Arc<Fleet>) -> Elsewhere {
         let hosted = |name: &String| {
             let target = &self.targets[name];
@@ -148,7 +151,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the hosts of workloads are there, and can do what the experiment asks of them.
+    /// Checks that the hosts of workloads exist and support what the experiment asks of them.
     pub(super) fn check_elsewhere(
         &self,
         source: &Source<'_>,
@@ -229,7 +232,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Whether the services of virtual machines are there; each machine has one conversation, so it has one load at a time.
+    /// Checks that the services of virtual machines exist. Each machine has one connection, so
+    /// it has one load at a time.
     fn check_guests(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         for (name, service) in hosts.guests() {
             let wrong = |what: String, help: Option<String>| {
@@ -277,7 +281,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Targets that other hosts serve, by name, and which.
+    /// Targets that other hosts serve, by name, with the host.
     pub fn served_elsewhere(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let host = |target: &Target| target.host.clone().filter(|host| hosts.is_elsewhere(host));
@@ -290,8 +294,8 @@ impl Experiment {
             .collect()
     }
 
-    /// The hosts whose workers send requests to a target: those that its workloads name, and that of the experiment's own
-    /// process where one names none.
+    /// The hosts whose workers send requests to a target: those that its workloads name, and the host of the
+    /// experiment's own process if a workload names none.
     pub(crate) fn requesters(&self, target: &str) -> Vec<HostName> {
         let own = self.hosts().unwrap_or_default().worker().clone();
         let mut found: Vec<HostName> = Vec::new();
@@ -309,7 +313,7 @@ impl Experiment {
         found
     }
 
-    /// A host that opens this target itself, if there is one.
+    /// A host that opens this target itself, if any.
     pub(super) fn opened_by<'a>(&'a self, target: &'a str) -> Option<&'a str> {
         self.workloads_on(target)
             .find_map(|workload| workload.hosts.first())
@@ -320,7 +324,7 @@ impl Experiment {
         self.loads_on(target).map(|(_, workload)| workload)
     }
 
-    /// The workloads that run on a target, alone or with others, by name.
+    /// The workloads that run on a target, alone or together with others, by name.
     pub(super) fn loads_on<'a>(
         &'a self,
         target: &'a str,
@@ -337,7 +341,7 @@ impl Experiment {
         }
     }
 
-    /// The other hosts that are sampled: those that `[probes]` names, or all.
+    /// The other hosts to sample: those that `[probes]` names, or all.
     pub fn probed_hosts(&self) -> Vec<String> {
         let all = || {
             let hosts = self.hosts().unwrap_or_default();
@@ -354,7 +358,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the hosts that are sampled can be.
+    /// Checks that the hosts to sample can be sampled.
     fn check_probed(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         for (index, host) in self.probes.hosts.iter().flatten().enumerate() {
             let place = index.to_string();
@@ -400,7 +404,7 @@ impl Experiment {
         }
     }
 
-    /// Whether machines in the wire can be.
+    /// Checks the hosts that act as bridges.
     fn check_bridges(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         for BridgeHost {
             name: host,
@@ -434,7 +438,7 @@ impl Experiment {
         }
     }
 
-    /// Workloads and file systems that name hosts: their table, their name, and the hosts.
+    /// Workloads and file systems that name hosts: their table, name and hosts.
     fn loads_elsewhere(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
         let workloads = self
             .workloads
@@ -449,8 +453,8 @@ impl Experiment {
             .filter(|(_, _, hosts)| !hosts.is_empty())
     }
 
-    /// What else is in the experiment with a workload or file system of other hosts, which runs on these targets; a file
-    /// system on none.
+    /// Checks what else is in the experiment with a workload or file system of other hosts. A workload runs on these
+    /// targets; a file system on none.
     fn check_company(
         &self,
         source: &Source<'_>,
@@ -462,7 +466,7 @@ impl Experiment {
             Err(source.mistake(path, what.to_string(), Some(help)))
         };
         if self.lab.is_some() {
-            // Its hosts reach what is served in it, and its faults are on their way or at its targets.
+            // The lab's hosts reach the targets served in it, and its faults are on the path or at its targets.
             return Ok(());
         }
         let (far, services) = (self.served_elsewhere(), self.services_elsewhere());
@@ -482,7 +486,7 @@ impl Experiment {
                 "a fault without a host is injected here, where no worker runs",
             );
         }
-        // What services serve is looked at with them.
+        // Targets of services are checked with the services.
         let served = |(target, entry): &(&String, &Target)| {
             entry.serve.is_some() && !is_far(target) && is_on(target)
         };
@@ -527,7 +531,7 @@ stop = { time = "1s" }
 queue_depth = [1, 8]
 "#;
 
-    /// A workload of other hosts is a load like any other, of as many workers as all of them have.
+    /// A workload on other hosts is a load like any other, with the workers of all of them.
     #[test]
     fn workloads_of_other_hosts_are_points() {
         let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
@@ -572,7 +576,7 @@ queue_depth = [1, 8]
         );
     }
 
-    /// Phases on file systems of other hosts are points too.
+    /// Phases on other hosts' file systems are points, too.
     #[test]
     fn file_systems_may_be_elsewhere() {
         let text = |hosts: &str| {
@@ -603,7 +607,7 @@ queue_depth = [1, 8]
             (&"seeks".into(), &"file".into())
         );
         let check = |hosts: &str, said: &str| assert_mistake(&text(hosts), 8, said);
-        // What other workloads do to a target of this machine is nothing to a file system.
+        // What other workloads do to a target of this machine doesn't affect a file system.
         let local =
             "[targets.disk]\nserve = \"memory:1MiB\"\n[workloads.here]\nstop = { time = \"2s\" }\n";
         let fault = "[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n";
@@ -617,7 +621,8 @@ queue_depth = [1, 8]
         check("\"a\", \"a\"", "listed twice");
     }
 
-    /// Jobs of other hosts and of this machine run at once, and their target is opened here only for those that run here.
+    /// Jobs on other hosts and on this machine run at once; this process opens their target only
+    /// for the jobs that run here.
     #[test]
     fn jobs_may_be_elsewhere() {
         let group = |jobs: [&str; 2]| {
@@ -648,7 +653,7 @@ queue_depth = [1, 8]
         assert!(group(["mixed", "more"]).is_elsewhere("disk"));
     }
 
-    /// Targets that other hosts serve are reached by all hosts, and faults of theirs need no host.
+    /// All hosts reach targets that other hosts serve, and faults of these targets need no host.
     #[test]
     fn targets_may_be_served_elsewhere() {
         let served =
@@ -666,7 +671,7 @@ queue_depth = [1, 8]
         );
         assert!(experiment.reached_hosts().contains(&"b".to_string()));
         let machine = "freeze = true\nat = \"100ms\"\nfor = \"100ms\"";
-        // Where the service is does not depend on the target that says in which runs it is broken.
+        // Where the service runs doesn't depend on the target that selects the runs in which it fails.
         let service = format!("service = \"store\"\n{machine}");
         let with_service = changed(
             &changed(&text, machine, &service),
@@ -717,7 +722,7 @@ hosts = ["one", "two"]
 stop = { time = "10s" }
 "#;
 
-    /// Hosts of a lab run workloads as other machines do, on what is served in the lab; only those that are named have agents.
+    /// Lab hosts run workloads like other machines do, on what is served in the lab; only the named ones have agents.
     #[test]
     fn hosts_of_a_lab_run_workloads() {
         let plan = |text: &str| {
@@ -742,11 +747,11 @@ stop = { time = "10s" }
         let here = changed(LAB, "hosts = [\"one\", \"two\"]\n", "");
         assert!(plan(&here).fleet.is_none() && plan(&here).points[0].hosts().is_empty());
         plan(&changed(LAB, "[lab]", "host_silence = \"2s\"\n[lab]"));
-        // A host that runs nothing does not have to reach the target.
+        // A host that runs nothing doesn't have to reach the target.
         plan(&changed(LAB, "[lab]", "[lab]\nworker = \"alone\""));
     }
 
-    /// A virtual machine of a service works beside hosts of the lab, and is no part of its network.
+    /// A service's virtual machine works alongside lab hosts and is not part of the lab's network.
     #[test]
     fn guests_run_loads() {
         let services = "[services.vm]\nhost = \"one\"\ncommand = [\"qemu\"]\n[services.vm-2]\nhost = \"two\"\ncommand = [\"qemu\"]\n\
@@ -861,8 +866,8 @@ stop = { time = "10s" }
         assert_mistake_at(&text, "host_silence", "without other hosts");
     }
 
-    /// Faults that have to know where requests come from take every host that makes some; one of a device that only agents
-    /// open is refused.
+    /// Faults that need to know where requests come from include every host that sends some; a fault of a device that
+    /// only agents open is refused.
     #[test]
     fn faults_beside_hosts_of_a_lab() {
         let check = |fault: &str, said: Option<&str>| {

@@ -1,5 +1,5 @@
-//! Checks an experiment's faults against the rest of its file: targets, links, times and other faults. Checks
-//! specific to a kind are with that kind, in [`crate::fault`].
+//! Checks an experiment's faults against the rest of its file: targets, links, times and other faults. Checks specific
+//! to a kind are with that kind, in [`crate::fault`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Experiment, LabEntry, Point, Target};
 use crate::fault::{About, EntryError, FaultEntry, Mistake, Overlap, Stage, Together, overlaps};
 use crate::host::{BridgeHost, HostName, Hosts};
 
-/// Most faults of an experiment.
+/// Maximum number of faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
 
 impl Stage for Experiment {
@@ -39,7 +39,7 @@ impl Stage for Experiment {
     }
 
     fn hosts(&self) -> Hosts {
-        // What is wrong with the hosts themselves was said before faults were looked at.
+        // Mistakes in the hosts themselves were reported before faults are checked.
         Experiment::hosts(self).unwrap_or_default()
     }
 
@@ -56,8 +56,8 @@ impl Stage for Experiment {
     }
 }
 
-/// The first table under `[[fault]]` that is none, at its key. A deserializer that goes through all of the file loses
-/// that place.
+/// The first entry under `[[fault]]` that is not a valid fault, with its key. A deserializer that processes the whole
+/// file loses the position.
 pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
     let root = source.root();
     let (_, faults) = root
@@ -91,7 +91,7 @@ impl Experiment {
         let wrong = |index: usize, Mistake { key, what, help }| {
             let what = format!("fault {}: {what}", index + 1);
             let index_text = index.to_string();
-            // What is missing is missing beside the key that says what the fault is.
+            // A missing key is reported at the key that selects the fault's kind.
             let named = self.fault.get(index).map_or("", FaultEntry::kind_name);
             let key = if source.has(&["fault", &index_text, key]) {
                 key
@@ -135,7 +135,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Faults on other hosts are of certain kinds, and their hosts have agents.
+    /// Checks that a fault on another host is of a kind that agents inject, and that the host has an agent.
     fn check_fault_host(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let Some(name) = &fault.common.host else {
             return self.check_far_target(fault);
@@ -169,8 +169,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Of a target that another host serves, its process and its devices can be broken from here; the machine under it is
-    /// that host's. A service is where it is, whichever target says in which runs it is broken.
+    /// If another host serves the target, faults can affect its process and devices from here, but the machine is the
+    /// other host's. A service's host doesn't depend on the target that selects the runs in which it fails.
     fn check_far_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let is_about_machine = fault.kind.as_kind().about() == About::Machine;
         let far = self.served_elsewhere();
@@ -190,12 +190,12 @@ impl Experiment {
         }
     }
 
-    /// Other hosts in the wire.
+    /// Other hosts that act as bridges.
     pub fn bridges(&self) -> Vec<BridgeHost> {
         Stage::hosts(self).bridges()
     }
 
-    /// The other hosts that are reached before the first run for something beside workloads.
+    /// The other hosts that are contacted before the first run for anything but workloads.
     pub fn reached_hosts(&self) -> Vec<String> {
         let faults = self
             .fault
@@ -224,7 +224,7 @@ impl Experiment {
         hosts
     }
 
-    /// Faults of the whole machine or lab may do without a target.
+    /// Checks the target; faults of the whole machine or lab may omit it.
     fn check_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let target = &fault.common.target;
         let names = || {
@@ -335,8 +335,8 @@ mod tests {
         check("\"memory:1MiB\"", "freeze = true", "memory:1MiB");
     }
 
-    /// A member that cannot fail, or cannot be replaced, is refused when the file is read, with a way
-    /// out that is taken; what only those can tell who open the device is left to them.
+    /// A member that cannot fail or cannot be replaced is refused when the file is read, with advice that works; what
+    /// is known only once the device is open is left until then.
     #[test]
     fn members() {
         let check = |target: &str, fault: &str, said: Option<&str>| {
@@ -405,8 +405,8 @@ mod tests {
         check("url = \"array:raid0\"", "member = 0", None);
     }
 
-    /// A fault that would do nothing, or that nothing can do, is refused when the file is read, at the key that is
-    /// wrong; what is set on a link is said in words.
+    /// A fault that would have no effect, or that nothing can inject, is refused when the file is read, at the wrong
+    /// key; a link's settings are described in words.
     #[test]
     fn faults_that_cannot_be() {
         let check = |link: &str, fault: &str, key: usize, said: Option<&str>| {
@@ -535,8 +535,8 @@ mod tests {
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
     }
 
-    /// Hosts that cannot be kept apart, connections that cannot be reset, and both beside other faults, as far as the
-    /// file says. (Long because it is a table: a line for each file.)
+    /// Hosts that cannot be separated, connections that cannot be reset, and both together with other faults, as far as
+    /// the file says. (Long because it is a table: a line for each file.)
     #[test]
     fn hosts_and_connections() {
         // Long because it is one list of cases, best read in one place.
@@ -637,7 +637,7 @@ mod tests {
             &["reset = \"a\"; to = \"b\""],
             Err("no connection would be left"),
         );
-        // Together with others.
+        // Combinations with other faults.
         let apart = parts("[\"a\", \"b\"]");
         let link = |at: u32, lasts: u32| {
             format!("link = \"wan\"; set.delay = \"1ms\"; at = \"{at}s\"; for = \"{lasts}s\"")

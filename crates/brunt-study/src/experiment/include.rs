@@ -5,8 +5,8 @@
 //! include = ["hosts.toml", { file = "stores/ceph.toml", with = { replicas = 3 } }]
 //! ```
 //!
-//! An included file says what may be varied in it, and uses it as `${name}`, in keys and in strings; a string that
-//! is nothing else takes the parameter's type:
+//! An included file declares its parameters, and uses each as `${name}`, in keys and in strings; a string that consists
+//! only of `${name}` takes the parameter's type:
 //!
 //! ```toml
 //! [parameters]
@@ -16,11 +16,10 @@
 //! serve = "memory:${size}"
 //! ```
 //!
-//! Paths are relative to the file that names them. Tables are united. Where two files say the same thing, that is
-//! a mistake, because parameters are what varies; only the lists of [`COLLECTED`] are put together, included files
-//! first.
+//! Paths are relative to the file that names them. Tables are merged. Two files that set the same key are a mistake,
+//! because parameters express what varies; only the lists in [`COLLECTED`] are concatenated, included files first.
 //!
-//! The rule: every value keeps the place it was read from, so that a mistake is shown in the file it was made in.
+//! The rule: every value keeps its source position, so that a mistake is reported in the file that contains it.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -37,11 +36,11 @@ use toml::de::{DeTable, DeValue};
 use super::FILE_BYTES_MAX;
 use super::mistake::{FileError, Source};
 
-/// Most files of an experiment: more is a circle or a slip of the pen.
+/// Maximum number of files of an experiment: more indicate a cycle or a typing error.
 pub const FILES_MAX: usize = 64;
-/// Files that include files, in a chain.
+/// Maximum depth of included files.
 pub const DEPTH_MAX: usize = 8;
-/// Lists that several files may add to; every other key stands in one file.
+/// Lists that several files may add to; any other key may be set in one file only.
 pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", "hosts"]];
 
 /// A file that an experiment includes, or several.
@@ -79,7 +78,7 @@ pub struct IncludeWith {
     pub with: BTreeMap<String, toml::Value>,
 }
 
-/// What an included file says of one of its parameters.
+/// The declaration of a parameter in an included file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameter {
@@ -94,7 +93,7 @@ pub(super) type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 type Span = std::ops::Range<usize>;
 type Result<T> = std::result::Result<T, Box<FileError>>;
 
-/// The text of a file, cut where it is longer than any experiment file: reading it says what is wrong then.
+/// Reads a file, but not much more than the largest allowed experiment file; parsing then reports that it is too large.
 pub(super) fn load(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let limit = FILE_BYTES_MAX as u64 + 1;
@@ -104,10 +103,10 @@ pub(super) fn load(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a file's text with everything that it includes, and unites them.
+/// Reads a file's text with everything that it includes, and merges them.
 ///
 /// # Errors
-/// The first mistake, in the file where it is.
+/// The first mistake, in the file that contains it.
 pub(super) fn read<'a>(
     name: &str,
     text: &str,
@@ -126,13 +125,13 @@ pub(super) fn read<'a>(
     Ok(source)
 }
 
-/// Parameters as given, and the place of the line that gave them.
+/// Parameters as given, and the position of the line that gave them.
 struct Given {
     values: BTreeMap<String, toml::Value>,
     span: Span,
 }
 
-/// Texts that stay where they are while more are added: what was read from them borrows from them.
+/// Texts that stay in place while more are added: values parsed from them borrow from them.
 #[derive(Default)]
 pub(super) struct Texts {
     text: OnceCell<String>,
@@ -153,12 +152,12 @@ struct Reader<'a, 'l> {
     source: Source<'a>,
     texts: &'a Texts,
     load: Loader<'l>,
-    /// The files that are being read, each included by the one before.
+    /// The files being read, each included by the one before.
     chain: Vec<PathBuf>,
 }
 
 impl<'a> Reader<'a, '_> {
-    /// One file with what it includes. The experiment's own file has no parameters.
+    /// Reads a file with everything that it includes. The experiment's own file has no parameters.
     fn file(&mut self, name: &str, text: String, with: Option<Given>) -> Result<DeTable<'a>> {
         let text = self.texts.add(text);
         let base = self.source.add(name, text);
@@ -172,7 +171,7 @@ impl<'a> Reader<'a, '_> {
         let parsed =
             DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
         let mut own = shifted(parsed.into_inner(), base);
-        // The experiment remembers what it was made of; it cannot be included itself.
+        // The experiment keeps its own `include`, which shows what it was composed of; an included file's is dropped.
         let own_includes = own.get("include").filter(|_| with.is_none()).cloned();
         if let Some(with) = with {
             let values = self.parameters(&mut own, with)?;
@@ -190,7 +189,7 @@ impl<'a> Reader<'a, '_> {
         Ok(all)
     }
 
-    /// What the file includes, taken out of it, each with its place.
+    /// Takes `include` out of the file: the included files, each with its position.
     fn includes(&self, own: &mut DeTable<'a>) -> Result<Vec<(Include, Span)>> {
         let Some(value) = own.remove("include") else {
             return Ok(Vec::new());
@@ -251,7 +250,7 @@ impl<'a> Reader<'a, '_> {
         Ok(table)
     }
 
-    /// The values of a file's parameters: those given, defaults for the others. Takes `[parameters]` out of it.
+    /// The values of a file's parameters: those given, and defaults for the others. Takes `[parameters]` out of it.
     fn parameters(
         &self,
         own: &mut DeTable<'a>,
@@ -405,7 +404,7 @@ impl<'a> Reader<'a, '_> {
         Ok(out)
     }
 
-    /// A value as a part of a text.
+    /// A value as part of a string.
     fn in_text(&self, value: &toml::Value, span: &Span) -> Result<String> {
         match value {
             toml::Value::String(text) => Ok(text.clone()),
@@ -418,7 +417,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A parameter's value, at the place where it is used.
+    /// A parameter's value, with the position where it is used.
     fn at(&self, value: &toml::Value, span: &Span) -> DeValue<'a> {
         let table = toml::Table::from_iter([("value".to_string(), value.clone())]);
         let table = DeTable::parse(self.texts.add(table.to_string()));
@@ -427,7 +426,7 @@ impl<'a> Reader<'a, '_> {
         moved(value, &|_| span.clone()).into_inner()
     }
 
-    /// Puts `more` into `all`.
+    /// Merges `more` into `all`.
     fn unite(
         &self,
         all: &mut DeTable<'a>,
@@ -472,7 +471,7 @@ fn is_collected(path: &[String]) -> bool {
     COLLECTED.iter().any(|list| list.iter().eq(path.iter()))
 }
 
-/// The value of the one parameter that the text is, if it is nothing else.
+/// The parameter's value if the text consists only of `${name}`.
 fn whole<'v>(text: &str, values: &'v BTreeMap<String, toml::Value>) -> Option<&'v toml::Value> {
     values.get(text.strip_prefix("${")?.strip_suffix('}')?)
 }
@@ -482,7 +481,7 @@ fn article(kind: &str) -> String {
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
-/// The table with places counted from the start of all files.
+/// The table with positions counted from the start of all files.
 fn shifted(table: DeTable<'_>, base: usize) -> DeTable<'_> {
     let place = |span: Span| span.start + base..span.end + base;
     table
@@ -500,7 +499,7 @@ fn moved_entry<'a>((key, value): Entry<'a>, place: &dyn Fn(Span) -> Span) -> Ent
     )
 }
 
-/// A value with other places.
+/// A value with its positions mapped by `place`.
 fn moved<'a>(value: Spanned<DeValue<'a>>, place: &dyn Fn(Span) -> Span) -> Spanned<DeValue<'a>> {
     let span = place(value.span());
     let value = match value.into_inner() {
@@ -583,7 +582,7 @@ allow_overwrite = []
         assert_eq!(lab.links["wire"].between, ["client", "server-2"]);
         assert_eq!(experiment.targets["copies-2"].place(), "memory:64MiB");
         assert_eq!(experiment.sweep.queue_depth, [1, 8]);
-        // What is kept stands alone.
+        // The saved experiment is self-contained.
         let kept = toml::to_string_pretty(&experiment).unwrap();
         let again = Experiment::parse("kept.toml", &kept).unwrap();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! How often a run is looked at, where its file does not say: a short run more often than once a second, which would
-//! leave one or two figures over time.
+//! Default intervals of reports and probes. Short runs are sampled more often than once a second, which would give only
+//! one or two figures over time.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::Experiment;
 use super::mistake::Source;
 use crate::fault::FaultEntry;
 
-/// Looks at a run of a known length.
+/// Intervals in a run of known length.
 const LOOKS: u32 = 20;
-/// Between two looks at the least: processor time is counted in ticks of up to 10 ms.
+/// Shortest default interval: processor time is counted in ticks of up to 10 ms.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// And at the most, in runs as long as this many of them and longer.
+/// Longest default interval, used in runs of at least `LOOKS` times its length.
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Experiment {
-    /// Sets the intervals of reports and of probes that the file leaves open, by how long runs last and when their faults
-    /// begin and end.
+    /// Sets the intervals of reports and probes that the file leaves open, from the lengths of runs and the start and
+    /// end times of their faults.
     pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
         let faults: Vec<Duration> = self.fault.iter().flat_map(edges).collect();
         let mut shortest: Option<Duration> = None;
@@ -38,11 +38,11 @@ impl Experiment {
         }
     }
 
-    /// Jobs that run at once are looked at together: at the interval that one of them states, otherwise at that of the
-    /// shortest, or at one below it that delayed jobs begin at.
+    /// Gives simultaneous jobs a common interval: the one that a job states; otherwise the shortest of theirs, reduced
+    /// where possible so that delayed jobs and faults start and end at its multiples.
     fn settle_together(&mut self, faults: &[Duration], source: &Source<'_>) {
         let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
-        // A workload may be in several groups, whose intervals are one then.
+        // A workload may be in several groups, which then share one interval.
         for _ in 0..self.together.len() {
             for group in self.together.values() {
                 let names = || group.jobs.iter().map(|job| job.workload.as_str());
@@ -72,14 +72,14 @@ impl Experiment {
     }
 }
 
-/// When a fault begins and ends, as far as that is within runs.
+/// When a fault starts and ends, where it does so within a run.
 fn edges(fault: &FaultEntry) -> impl Iterator<Item = Duration> + use<> {
     let (begin, end) = fault.common.times();
     begin.into_iter().chain(end)
 }
 
-/// The longest interval up to this one, in milliseconds, that one ends with at each of these times; this one where none is
-/// long enough.
+/// The longest interval in whole milliseconds, up to `interval`, of which each of these times is a multiple; `interval`
+/// itself if that would be shorter than `SHORTEST`.
 fn meeting(edges: &[Duration], interval: Duration) -> Duration {
     let divides = |millis: &u128| {
         let nanos = millis * 1_000_000;
@@ -94,7 +94,7 @@ fn meeting(edges: &[Duration], interval: Duration) -> Duration {
     }
 }
 
-/// Between two looks at a run of this length, in whole hundredths of a second.
+/// The interval for a run of this length, in multiples of 10 ms.
 fn fitting(time: Duration) -> Duration {
     let hundredths = (time / LOOKS).as_millis() / 10;
     Duration::from_millis(hundredths as u64 * 10).clamp(SHORTEST, LONGEST)
@@ -104,7 +104,7 @@ fn fitting(time: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// Short runs are looked at more often, long ones once a second; what the file says stands.
+    /// Short runs have shorter intervals, long ones one second; an interval in the file is kept.
     #[test]
     fn intervals_by_length() {
         let check = |workload: &str, probes: &str, expected: (&str, &str)| {
@@ -139,7 +139,7 @@ mod tests {
         );
     }
 
-    /// Faults begin and end with intervals, where that leaves these long enough.
+    /// Faults start and end with intervals, unless that makes these too short.
     #[test]
     fn faults_begin_and_end_with_intervals() {
         let check = |time: &str, keys: &str, expected: &str| {
@@ -160,7 +160,7 @@ mod tests {
         check("6s", "at = \"2s\"\nfor = \"1001ms\"", "300ms");
     }
 
-    /// Jobs that run at once have one interval, whatever their lengths and whichever of them states it.
+    /// Simultaneous jobs have one interval, whatever their lengths and whichever of them states it.
     #[test]
     fn jobs_at_once_have_one_interval() {
         let check = |time: &str, stated: &str, delay: &str, expected: &str| {

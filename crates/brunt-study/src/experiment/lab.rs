@@ -1,4 +1,4 @@
-//! `[lab]`: hosts of the experiment's own, and the links between them.
+//! `[lab]`: the experiment's emulated hosts, and the links between them.
 //!
 //! ```toml
 //! [lab]
@@ -83,7 +83,7 @@ impl CarrierName {
     }
 }
 
-/// Defines what may be said of a link once for both directions and once for one of them.
+/// Defines the keys of a link's settings, once for both directions and once for one of them.
 macro_rules! settings_keys {
     ($($(#[$doc:meta])* $key:ident: $type:ty => $set:expr,)*) => {
         /// A link. Its settings apply to both directions.
@@ -121,7 +121,7 @@ macro_rules! settings_keys {
         }
 
         impl LinkBack {
-            /// Puts what is said here over these settings.
+            /// Applies these keys on top of the settings.
             pub fn lay_over(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
             }
@@ -173,7 +173,7 @@ settings_keys! {
 }
 
 impl LinkBack {
-    /// What is set, for reports: `delay 5ms, loss 0.01`.
+    /// The settings as text, for reports: `delay 5ms, loss 0.01`.
     pub fn said(&self) -> String {
         let said = |(key, value): (&String, &toml::Value)| match value {
             toml::Value::String(text) => format!("{key} {text}"),
@@ -189,11 +189,11 @@ impl LinkBack {
 }
 
 impl LinkEntry {
-    /// Reads the files that its distributions name; relative paths count from `folder` of the key. To be called
+    /// Reads the files of its distributions; relative paths are resolved in the `folder` of the key. Must be called
     /// before its settings are checked.
     ///
     /// # Errors
-    /// The key, below the link, whose file cannot be read or has no table in it.
+    /// The key, below the link, whose file cannot be read or contains no table.
     pub(super) fn read_files(
         &mut self,
         folder: &dyn Fn(&[&'static str]) -> PathBuf,
@@ -213,7 +213,7 @@ impl LinkEntry {
         Ok(())
     }
 
-    /// From the first host to the second, and back.
+    /// The settings from the first host to the second, and back.
     pub fn settings(&self) -> [Settings; 2] {
         let start = self.preset.as_deref().and_then(preset);
         let mut there = start.map_or_else(Settings::default, |preset| (preset.settings)());
@@ -232,7 +232,7 @@ impl LinkEntry {
 }
 
 impl LabEntry {
-    /// Whether there is a way over links, if need be through other hosts.
+    /// Whether links connect two hosts, directly or through other hosts.
     pub(crate) fn reaches(&self, first: &HostName, second: &HostName) -> bool {
         let mut reached = BTreeSet::from([first]);
         loop {
@@ -276,8 +276,8 @@ link_loss = [0.0, 0.01]
 link_delay = ["1ms", "5ms"]
 "#;
 
-    /// A preset is where a link begins, its own keys go over it, the way back over both, and
-    /// a sweep over all.
+    /// A link starts from its preset; its own keys override that, the way back overrides both,
+    /// and a sweep overrides all.
     #[test]
     fn settings_lie_over_each_other() {
         let experiment = Experiment::parse("lab.toml", GOOD).unwrap();
@@ -305,7 +305,7 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
-    /// A table's file is looked for beside the experiment's, and a missing one has its key's line.
+    /// A table's file is resolved relative to the experiment's file, and a missing one is reported at its key's line.
     #[test]
     fn tables_from_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ link_delay = ["1ms", "5ms"]
             error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"),
             "{error}"
         );
-        // In a fault, too, and beside the file that names it: here one that is included.
+        // Also in a fault, and relative to the file that names it: here an included one.
         std::fs::create_dir(folder.path().join("parts")).unwrap();
         std::fs::write(folder.path().join("parts/near.dist"), "-4096 4096\n").unwrap();
         let fault =
@@ -337,7 +337,7 @@ link_delay = ["1ms", "5ms"]
             "include = \"parts/fault.toml\"\n{}{own}",
             GOOD.replacen("delay = \"10ms\"", "", 1)
         );
-        // One after the other: two at once are refused.
+        // One fault after the other: two at once are refused.
         let text = text
             .replace("time = \"1s\"", "time = \"9s\"")
             .replace(&own, &format!("{own}at = \"3s\"\n"));
@@ -370,7 +370,7 @@ link_delay = ["1ms", "5ms"]
         );
     }
 
-    /// A target may be several links away, and hosts kept on cores of their own.
+    /// A target may be several links away, and hosts may be pinned to cores.
     #[test]
     fn hosts_beyond_hosts() {
         let hosts =
@@ -385,7 +385,7 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(lab.cores[&server], [1]);
     }
 
-    /// Every mistake is found before a namespace is made, at its line.
+    /// Every mistake is reported at its line, before a namespace is created.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line, said: &str| {

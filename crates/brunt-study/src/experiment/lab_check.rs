@@ -1,4 +1,4 @@
-//! The lab of an experiment against the rest of its file: hosts, links, and which target is where.
+//! Checks an experiment's lab against the rest of its file: hosts, links, and the hosts of targets.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -13,13 +13,13 @@ use crate::host::{HostName, Hosts};
 
 /// Largest IP packet that a link may carry, in bytes.
 const MTU_MAX: u32 = 9000;
-/// Smallest: what every host has to take (RFC 791).
+/// Smallest: the size that every host must accept (RFC 791).
 const MTU_MIN: u32 = 576;
 
-/// Time without load before each run: shorter than that a few packets decide.
+/// Limits of the idle time before each run: in less time, a few packets would dominate the result.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// What is wrong, at which keys, and what would be right.
+/// What is wrong, at which key, and what would be right.
 struct LabMistake<'a> {
     path: Vec<Cow<'a, str>>,
     what: String,
@@ -75,7 +75,7 @@ impl Experiment {
         }
     }
 
-    /// Which target is on which host.
+    /// Checks that each target is on a suitable host.
     fn check_places<'a>(&'a self, lab: &LabEntry, hosts: &Hosts) -> Checked<'a> {
         for (name, target) in &self.targets {
             let path = ["targets", name.as_str(), "host"];
@@ -103,7 +103,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// What a sweep makes of the links.
+    /// Checks the links' settings at each point of the sweep.
     fn check_swept_links(&self) -> Checked<'_> {
         for point in self.points() {
             for settings in point.links.values().flatten() {

@@ -1,5 +1,4 @@
-//! The settings of a link as options of a command line: `delay=20ms`, `loss=0.01`, `preset=four-sites`. Called by
-//! `brunt bridge`.
+//! A link's settings as command-line options: `delay=20ms`, `loss=0.01`, `preset=four-sites`. Called by `brunt bridge`.
 //!
 //! The rule: an option has the name and the values of a key of `[lab.links.NAME]`.
 
@@ -11,41 +10,41 @@ use serde::Deserialize;
 use super::LinkBack;
 use super::wording::reworded;
 
-/// Settings of both directions, and what was said of each.
+/// The settings of both directions, and the options given for each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkOptions {
     /// From the first end to the second, and back.
     pub settings: [Settings; 2],
-    /// Keys and values, the latest of each, of both.
+    /// For each direction, its keys and values; of a repeated key the last value.
     said: [Vec<(String, String)>; 2],
 }
 
-/// An option that cannot be.
+/// An invalid option.
 #[derive(Debug, thiserror::Error)]
 #[error("{option}: {kind}")]
 pub struct LinkOptionError {
-    /// As it was written.
+    /// The option as written.
     pub option: String,
     /// What is wrong with it.
     pub kind: LinkOptionMistake,
 }
 
-/// What can be wrong with an option.
+/// What is wrong with an option.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkOptionMistake {
-    /// There is no `=`.
+    /// The `=` is missing.
     #[error("write KEY=VALUE, such as delay=20ms")]
     Form,
-    /// No such key, or not its kind of value.
+    /// Unknown key, or the wrong type of value.
     #[error("{}", said(.0))]
     Value(toml::de::Error),
-    /// No such preset.
+    /// Unknown preset.
     #[error("unknown preset; the presets are {}", presets())]
     Preset,
     /// A table of delays that cannot be read.
     #[error(transparent)]
     Distribution(DistributionError),
-    /// A value that no link has, or that does not go with the others.
+    /// A value out of range, or incompatible with the others.
     #[error(transparent)]
     Settings(SettingsError),
 }
@@ -59,10 +58,10 @@ fn presets() -> String {
 }
 
 impl LinkOptions {
-    /// From options for both directions, and those for the way back, which come after them.
+    /// Parses options for both directions, then those for the way back, which override them.
     ///
     /// # Errors
-    /// One of them cannot be, alone or with the others.
+    /// The first option that is invalid, by itself or in combination.
     pub fn parse(both: &[String], back: &[String]) -> Result<LinkOptions, LinkOptionError> {
         let mut all = LinkOptions::default();
         for option in both {
@@ -90,7 +89,7 @@ impl LinkOptions {
         Ok(all)
     }
 
-    /// What is set in both directions, in words; empty where nothing is.
+    /// The settings of each direction as text; empty if there are none.
     pub fn said(&self) -> [String; 2] {
         let said = |(key, value): &(String, String)| format!("{key} {value}");
         self.said
@@ -111,7 +110,7 @@ impl LinkOptions {
             let preset = preset(value).ok_or_else(|| wrong(LinkOptionMistake::Preset))?;
             self.settings[way] = (preset.settings)();
         } else {
-            // What is no number, switch or table of TOML is a text without its quotes.
+            // A value that isn't a TOML number, boolean or table is a string without its quotes.
             let read = toml::from_str::<toml::Table>(&format!("value = {value}")).ok();
             let read = read
                 .and_then(|mut table| table.remove("value"))
@@ -134,7 +133,7 @@ impl LinkOptions {
     }
 }
 
-/// What the parser says, and what would be right.
+/// The parser's message, and what would be right.
 fn said(error: &toml::de::Error) -> String {
     match reworded(error.message()) {
         (what, Some(help)) => format!("{what}; {help}"),

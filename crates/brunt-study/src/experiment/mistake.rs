@@ -18,11 +18,11 @@ use super::wording::reworded;
 pub struct FileError {
     what: String,
     help: Option<String>,
-    /// Without secrets.
+    /// The text with secrets masked.
     source_code: NamedSource<String>,
-    /// In that text.
+    /// Position in the masked text.
     span: Option<Range<usize>>,
-    /// In the user's text.
+    /// Line in the user's text.
     line: usize,
     places: Option<[(usize, usize); 2]>,
 }
@@ -47,18 +47,18 @@ impl Diagnostic for FileError {
 }
 
 impl FileError {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The file that it is in: the experiment's, or one that it includes.
+    /// The file with the mistake: the experiment's, or one that it includes.
     pub fn file(&self) -> &str {
         self.source_code.name()
     }
 
-    /// Where it begins and ends: line and column from 1, columns in units of UTF-16, as browsers and editors count. `None`
-    /// where the file has no such place.
+    /// Start and end of the mistake: line and column from 1, columns in UTF-16 units, as browsers and editors count.
+    /// `None` if the file has no such position.
     pub fn places(&self) -> Option<[(usize, usize); 2]> {
         self.places
     }
@@ -68,7 +68,7 @@ impl FileError {
         format!("{}:{}: {}", self.source_code.name(), self.line(), self.what)
     }
 
-    /// The line and the one before, with a mark under what is wrong; `None` where the file has no such place.
+    /// The line and the one before, with the mistake underlined; `None` if the file has no such position.
     pub fn excerpt(&self) -> Option<String> {
         let (span, text) = (self.span.as_ref()?, self.source_code.inner());
         let number = self.line();
@@ -104,10 +104,10 @@ impl FileError {
     }
 }
 
-/// Reads a file of the same language that is no experiment, such as a target's.
+/// Reads another file in the same format, such as a target's.
 ///
 /// # Errors
-/// The first mistake, with its place.
+/// The first mistake, with its position.
 pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<FileError>> {
     let mut source = Source::default();
     let base = source.add(name, text);
@@ -121,7 +121,7 @@ pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<F
 pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<FileError> {
     let mut source = Source::default();
     source.add(name, text);
-    // The place of the mistake is all that a text that cannot be read lacks.
+    // A text that cannot be parsed only lacks the position of the mistake.
     source.unite(
         DeTable::parse(text)
             .map(toml::Spanned::into_inner)
@@ -130,7 +130,7 @@ pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<Fi
     source.mistake(path, what, None)
 }
 
-/// The files of an experiment, and what they say together; for messages. A place counts from the start of the first
+/// The files of an experiment and their merged content, for messages. Positions count from the start of the first
 /// file's text, as if the others followed it.
 #[derive(Default)]
 pub(super) struct Source<'a> {
@@ -141,14 +141,14 @@ pub(super) struct Source<'a> {
 struct File<'a> {
     name: String,
     text: &'a str,
-    /// Where it begins among all.
+    /// Start of this file among all.
     base: usize,
 }
 
 impl<'a> Source<'a> {
-    /// One more file; where it begins.
+    /// Adds a file; returns its start among all.
     pub(super) fn add(&mut self, name: &str, text: &'a str) -> usize {
-        // One byte between two files, so that the end of one is not the begin of the next.
+        // One byte between two files separates the end of one from the start of the next.
         let base = self
             .files
             .last()
@@ -161,18 +161,18 @@ impl<'a> Source<'a> {
         base
     }
 
-    /// What the files say together.
+    /// Sets the merged content of the files.
     pub(super) fn unite(&mut self, root: DeTable<'a>) {
         self.root = root;
     }
 
-    /// What the files say together, for a deserializer.
+    /// The merged content of the files, for a deserializer.
     pub(super) fn root(&self) -> toml::Spanned<DeTable<'a>> {
         let len = self.files.first().map_or(0, |file| file.text.len());
         toml::Spanned::new(0..len, self.root.clone())
     }
 
-    /// How many there are.
+    /// The number of files.
     pub(super) fn files(&self) -> usize {
         self.files.len()
     }
@@ -183,7 +183,7 @@ impl<'a> Source<'a> {
         format!("{}:{}", file.name, line(file.text, at - file.base))
     }
 
-    /// A mistake at the value that `path` leads to, or as near to it as the files go.
+    /// A mistake at the value that `path` leads to, or at the closest key that exists.
     pub(super) fn mistake(
         &self,
         path: &[&str],
@@ -201,7 +201,7 @@ impl<'a> Source<'a> {
                 .is_none_or(|(_, above)| self.find(path) != self.find(above))
     }
 
-    /// What a value cannot be made of; `near` is where it is if the parser does not say.
+    /// A value that cannot be deserialized; `near` is its position if the parser gives none.
     pub(super) fn unreadable(
         &self,
         error: &toml::de::Error,
@@ -211,7 +211,7 @@ impl<'a> Source<'a> {
         self.mistake_at(error.span().or(near), what, help)
     }
 
-    /// The same of a value at this place, whatever the parser says of where it is.
+    /// A value that cannot be deserialized, reported at this position instead of the parser's.
     pub(super) fn unreadable_at(
         &self,
         at: Range<usize>,
@@ -221,7 +221,7 @@ impl<'a> Source<'a> {
         self.mistake_at(Some(at), what, help)
     }
 
-    /// What the parser of the file's language says of the file that begins at `base`.
+    /// The parser's error about the file that starts at `base`.
     pub(super) fn unreadable_in(&self, base: usize, error: &toml::de::Error) -> Box<FileError> {
         let span = error
             .span()
@@ -260,7 +260,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The folder of the file in which the value at `path` stands.
+    /// The folder of the file that contains the value at `path`.
     pub(super) fn folder(&self, path: &[&str]) -> PathBuf {
         let at = self.find(path).map_or(0, |span| span.start);
         Path::new(&self.file(at).name)
@@ -284,13 +284,13 @@ impl<'a> Source<'a> {
             span = Some(key.span());
             match value.get_ref() {
                 DeValue::Table(inner) => table = inner,
-                // The next step is a place in it, from 0.
+                // The next step is an index, from 0.
                 DeValue::Array(items) => {
                     let item = steps
                         .next()
                         .and_then(|step| items.get(step.parse::<usize>().ok()?));
                     span = Some(item.map_or(value.span(), |item| item.span()));
-                    // A key of a table in a list is nearer than the table.
+                    // A key of a table in a list is more precise than the table.
                     match item.map(|item| item.get_ref()) {
                         Some(DeValue::Table(inner)) => table = inner,
                         _ => break,
@@ -314,19 +314,19 @@ fn line(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// What tests of mistakes in an experiment file share.
+/// Helpers for tests of mistakes in an experiment file.
 #[cfg(test)]
 pub(crate) mod tests {
     use super::FileError;
     use crate::experiment::Experiment;
 
-    /// An experiment with the first `from` in it changed.
+    /// The text with the first `from` replaced.
     pub(crate) fn changed(good: &str, from: &str, to: &str) -> String {
         assert!(good.contains(from), "{from}");
         good.replacen(from, to, 1)
     }
 
-    /// Holds that an experiment is refused at this line with these words, in what is wrong or in what helps.
+    /// Asserts that an experiment is refused at this line with these words, in the message or in its help.
     pub(crate) fn assert_mistake(text: &str, line: usize, said: &str) -> Box<FileError> {
         let error = Experiment::parse("bad.toml", text).expect_err(text);
         let all = format!(
@@ -341,7 +341,7 @@ pub(crate) mod tests {
         error
     }
 
-    /// The same, at the first line that begins so.
+    /// Like `assert_mistake`, at the first line that begins with `begin`.
     pub(crate) fn assert_mistake_at(text: &str, begin: &str, said: &str) {
         let index = text
             .lines()

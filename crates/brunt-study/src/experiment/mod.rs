@@ -1,9 +1,8 @@
-//! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`; `brunt schema` describes
-//! it for editors.
+//! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`; `brunt schema`
+//! describes it for editors.
 //!
-//! The rule: a mistake is reported with the file, the line and what would be right; unknown keys are
-//! mistakes. Nothing is opened here: everything that can be checked without the devices is checked before any
-//! of them is touched.
+//! The rule: a mistake is reported with the file, the line and what would be right; unknown keys are mistakes. Nothing
+//! is opened here: everything that can be checked without the devices is checked before any of them is touched.
 
 mod clients;
 mod defaults;
@@ -66,9 +65,9 @@ use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::{Probes, ProbesError};
 
-/// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
+/// Maximum number of runs of an experiment: a sweep with more is probably a mistake.
 pub const RUNS_MAX: usize = 100_000;
-/// Most repetitions of a point.
+/// Maximum repetitions of a point.
 pub const REPETITIONS_MAX: u32 = 1000;
 /// Largest experiment file in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -159,11 +158,11 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads a file's text and what it includes, and checks everything that can be checked without its devices.
-    /// `name` is the file's path: included files are looked for beside it.
+    /// Reads a file's text and what it includes, and checks everything that can be checked without its devices. `name`
+    /// is the file's path: included files are resolved relative to it.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// The first mistake, with its position.
     pub fn parse(name: &str, text: &str) -> Result<Experiment, Box<FileError>> {
         Experiment::parse_with(name, text, &include::load)
     }
@@ -188,7 +187,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// Reads the tables that links and their faults name, each beside the file that names it.
+    /// Reads the tables that links and their faults name, each relative to the file that names it.
     fn read_files(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (link, entry) in self.lab.iter_mut().flat_map(|lab| &mut lab.links) {
             let whole = |key: &[&'static str]| [&["lab", "links", link.as_str()], key].concat();
@@ -296,7 +295,7 @@ impl Experiment {
         self.check_lab(source, &hosts)
     }
 
-    /// Whether the workloads that targets list are there.
+    /// Checks that the workloads that targets list exist.
     fn check_workloads_of_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, target) in &self.targets {
             let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
@@ -314,7 +313,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Asks the kernel for the congestion control. In a lab every user may use what the kernel has.
+    /// Checks that the kernel supports the congestion control. In a lab, every user may use any that the kernel has.
     fn check_congestion(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let Some(congestion) = self.congestion else {
             return Ok(());
@@ -330,14 +329,14 @@ impl Experiment {
         }
     }
 
-    /// The URL by which a target is opened, once its role listens at `address` if it has one.
+    /// The URL that opens a target. If the experiment serves it, `address` is where its role listens.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
         let ours = ["iscsi://", "tcp://", "nbd://", "nbds://"]
             .iter()
             .any(|scheme| url.starts_with(scheme));
         match self.congestion {
-            // The lab's routes carry it.
+            // In a lab, routes set it instead.
             Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {
                 let join = if url.contains('?') { '&' } else { '?' };
                 format!("{url}{join}congestion={congestion}")
@@ -346,8 +345,8 @@ impl Experiment {
         }
     }
 
-    /// What a target serves: what is written, with a fault layer where one of its faults needs it. `None` of a target with
-    /// a URL.
+    /// What a target serves: its `serve` key, with a fault layer if one of its faults needs it. `None` for a target
+    /// with a URL.
     pub fn served(&self, name: &str) -> Option<Serve> {
         let target = self.targets.get(name)?;
         let serve = target.serve.clone()?;
@@ -360,19 +359,19 @@ impl Experiment {
         })
     }
 
-    /// Further arguments of the command that serves a target.
+    /// Additional arguments of the command that serves a target.
     pub fn serving_arguments(&self) -> Vec<String> {
         role::serving_arguments(self.serving_congestion())
     }
 
-    /// The congestion control of targets, where the lab's routes do not carry it.
+    /// The congestion control of targets, unless the lab's routes set it.
     pub fn serving_congestion(&self) -> Option<String> {
         self.congestion
             .filter(|_| self.lab.is_none())
             .map(|congestion| congestion.to_string())
     }
 
-    /// What its links will probably not do as meant, in words; each once.
+    /// Warnings about link settings that probably won't have the intended effect; each once.
     pub fn link_warnings(&self) -> Vec<String> {
         let mut warnings = BTreeSet::new();
         for (link, settings) in self.points().iter().flat_map(|point| &point.links) {
@@ -384,20 +383,20 @@ impl Experiment {
         warnings.into_iter().collect()
     }
 
-    /// The roles that it will have.
+    /// The roles that the experiment will have.
     pub fn roles(&self) -> Vec<PlannedRole> {
         role::planned(self)
     }
 
-    /// Its hosts, for looking them up.
+    /// The experiment's hosts, for lookups.
     ///
     /// # Errors
-    /// Two of them have one name, or one is nowhere; of a file that was read that was an error.
+    /// Two of them share a name, or one has no place; a file that was read has no such mistake.
     pub fn hosts(&self) -> Result<Hosts, HostMistake> {
         Hosts::of(&self.hosts, self.lab.as_ref())
     }
 
-    /// The experiment as one file, with every default.
+    /// The experiment as one file, with all defaults.
     pub fn written_out(&self) -> String {
         toml::to_string_pretty(self).expect("what was read from such a file can be written to one")
     }
@@ -492,7 +491,7 @@ queue_depth = [1, 8, 32]
         assert_eq!(plan.runs, experiment.plan().runs);
     }
 
-    /// Every mistake names its line, and says what would be right.
+    /// Every mistake is reported at its line, with what would be right.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line, said: &str| {
@@ -578,7 +577,7 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", only, 10, "no workload mixt");
     }
 
-    /// Each phase of a file system is a point, beside those of targets or alone; it is not swept.
+    /// Each phase of a file system is a point, with or without points of targets; it is not swept.
     #[test]
     fn phases_are_points() {
         let folder =
@@ -613,7 +612,7 @@ queue_depth = [1, 8, 32]
         assert!(seekers.contains("x.toml:22: seekers: "), "{seekers}");
     }
 
-    /// The examples we ship are right.
+    /// The shipped examples are valid.
     #[test]
     fn examples_parse() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
@@ -646,7 +645,7 @@ queue_depth = [1, 8, 32]
         );
     }
 
-    /// Without a lab each network URL and each server is given the congestion control; in one the lab's routes are.
+    /// Without a lab, each network URL and each server gets the congestion control; in a lab, its routes do.
     #[test]
     fn congestion_reaches_every_socket() {
         let text = format!("congestion = \"reno\"{GOOD}");
@@ -676,7 +675,7 @@ queue_depth = [1, 8, 32]
         assert!(experiment.serving_arguments().is_empty());
     }
 
-    /// The schema knows every key, and that there are no others.
+    /// The schema has every key, and forbids others.
     #[test]
     fn schema_is_strict() {
         let schema = serde_json::to_string(&Experiment::schema()).unwrap();

@@ -1,6 +1,6 @@
-//! Names in experiment files: they stand in tables, progress lines and logs. Part of the check of a file.
+//! Checks the names in experiment files, which appear in tables, progress lines and logs. Part of the check of a file.
 //!
-//! The rule: a name is one line, and shows in the order in which it is written.
+//! The rule: a name is one line and is displayed in the order in which it is written.
 
 use crate::plain::moves_text;
 

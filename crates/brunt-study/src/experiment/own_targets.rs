@@ -1,6 +1,6 @@
-//! Targets of which each client has its own, such as the disk images of virtual machines on one store: `{client}` in a
-//! target's `url` is the name of the host that opens it. Results know one target; its clients' figures are kept apart as
-//! those of all hosts are.
+//! Per-client targets, such as the disk images of virtual machines on one store: `{client}` in a target's `url` is the
+//! name of the host that opens it. In the results this is one target; the figures of its clients are kept apart like
+//! those of any hosts.
 //!
 //! ```toml
 //! [targets.images]
@@ -9,7 +9,7 @@
 //! hosts = ["client-1", "client-2"]     # nbd://server/client-1 and nbd://server/client-2
 //! ```
 //!
-//! The rule: only hosts that a workload names open such a target, and no worker of another host is on it.
+//! The rule: only hosts that a workload names open such a target, and workers of other hosts don't use it.
 
 use brunt_load::Workload;
 use brunt_load::block::workload::VerifySettings;
@@ -20,7 +20,7 @@ use super::{Experiment, Target};
 use crate::host::HostName;
 
 impl Experiment {
-    /// A target as each of its clients opens it, or as all do: then without a name.
+    /// A target as each of its clients opens it; for a shared target, one entry without a name.
     pub fn as_opened(&self, name: &str) -> Vec<(Option<HostName>, Target)> {
         let target = &self.targets[name];
         if !target.is_each_clients_own() {
@@ -33,7 +33,7 @@ impl Experiment {
         self.requesters(name).into_iter().map(own).collect()
     }
 
-    /// Whether the loads of such targets can be on targets of their own.
+    /// Checks that the loads of per-client targets can run on them.
     pub(super) fn check_own_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, _) in self
             .targets
@@ -51,7 +51,7 @@ impl Experiment {
     }
 }
 
-/// Why a workload cannot be on them, and what would be right.
+/// Why a workload cannot run on them, and what would be right.
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");
@@ -114,7 +114,7 @@ stop = { time = "1s" }
 clients = [1, 2]
 "#;
 
-    /// To the results it is one target, so that a client alone is compared with itself among others.
+    /// Results show one target, so that a client alone is compared with itself among others.
     #[test]
     fn each_client_opens_its_own() {
         let experiment = Experiment::parse("x.toml", TEXT)

@@ -25,7 +25,7 @@ use super::{Experiment, RUNS_MAX};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use brunt_result::statistics::interleaved;
 
-/// Axes of a workload's own keys, which come first.
+/// Number of axes that are a workload's own keys; they come first.
 const OWN_AXES: usize = 7;
 
 /// Values to sweep over. A key that is absent or empty leaves the workload's own value.
@@ -72,33 +72,33 @@ pub struct Sweep {
     pub links: Vec<String>,
 }
 
-/// One combination: a load as swept, and what it is run on.
+/// One combination: a load as swept, and its targets.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// Names of target and workload, and the value on each axis: `disk oltp queue_depth=8`.
     pub label: String,
-    /// The target's name; of several that one replay drives, their names with `+` between them.
+    /// The target's name; for a replay that drives several, their names joined by `+`.
     pub target: String,
     /// Its URL, or what is served for it.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
-    /// Value on each swept axis.
+    /// The value on each swept axis.
     pub axes: Vec<(&'static str, String)>,
-    /// What is done.
+    /// The load to run.
     pub load: Arc<dyn Load>,
-    /// The links of the lab, swept: there and back.
+    /// The lab's links as swept: there and back.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
-    /// Of several jobs that run at once: the index of the point of all of them, which comes before it. It has no runs
-    /// but those.
+    /// For one of several simultaneous jobs: the index of the point that combines them, which precedes it. A job has no
+    /// other runs than those of that point.
     pub part_of: Option<usize>,
-    /// Names of all targets: several of jobs that run at once, and of a replay onto several.
+    /// Names of all targets: several for simultaneous jobs, or a replay onto several targets.
     pub targets: Vec<String>,
-    /// What the file says of its requests, as swept; `None` of a load that is described otherwise, and of several jobs.
+    /// The workload's settings as swept; `None` for a load described otherwise and for several jobs.
     described: Option<Box<Workload>>,
 }
 
-/// A point before its label is known and its load is fixed.
+/// A point before its label and load are final.
 #[derive(Clone)]
 struct Draft {
     targets: Vec<String>,
@@ -106,27 +106,27 @@ struct Draft {
     workload_name: String,
     axes: Vec<(&'static str, String)>,
     what: What,
-    /// What a workload that names other hosts needs.
+    /// What a workload on other hosts needs.
     elsewhere: Option<Elsewhere>,
     links: BTreeMap<String, [LinkSettings; 2]>,
 }
 
-/// What a draft's load is made of.
+/// The load of a draft.
 #[derive(Clone)]
 enum What {
     /// A workload, which axes change.
     Block(Box<Workload>),
-    /// Several workloads at once, which axes change all alike.
+    /// Simultaneous workloads, all of which axes change alike.
     Together(Box<TogetherDraft>),
-    /// A phase on a file system, which only what surrounds it changes: who does it, and over which links.
+    /// A phase on a file system. Only the axes of clients and links affect it.
     Files(FileLoad, Arc<Fleet>),
 }
 
-/// Several jobs, and the load of all of them.
+/// Several jobs and their combined load.
 type DraftedJobs = (Box<TogetherDraft>, Arc<TogetherLoad>);
 
 impl What {
-    /// Its load on these targets; of several jobs with each of them.
+    /// The load on these targets; for several jobs, also the jobs.
     fn into_load(
         self,
         targets: &[String],
@@ -222,27 +222,26 @@ impl Draft {
     }
 }
 
-/// What an experiment comes to.
+/// The points and runs of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// All combinations.
     pub points: Vec<Point>,
-    /// Indexes of points with their repetition, in the order in which they are run.
+    /// Indexes of points with their repetition, in execution order.
     pub runs: Vec<(usize, usize)>,
-    /// How long it takes at least; runs that stop by requests or bytes in a closed loop count as
-    /// nothing.
+    /// Minimum duration; closed-loop runs that stop by requests or bytes count as zero.
     pub time_min: Duration,
     /// Whether some runs end only when their requests or bytes are done.
     pub open_ended: bool,
-    /// Names and URLs of targets that are written, and whether `allow_overwrite` names them.
+    /// Names and URLs of targets that are written to, and whether `allow_overwrite` names them.
     pub written: Vec<(String, String, bool)>,
-    /// Other machines, and hosts of the lab that loads name, where there are any: loads run on them; on other machines probes
-    /// and faults do, too.
+    /// Other machines, and lab hosts that loads name, if any. Loads run on them; on other
+    /// machines also probes and faults.
     pub fleet: Option<Arc<Fleet>>,
 }
 
 impl Serialize for Point {
-    /// The kind and the description of its load are there for every kind, and the keys that its kind has of its own.
+    /// Every load writes its kind and description, then the keys specific to its kind.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("label", &self.label)?;
@@ -272,8 +271,7 @@ impl Serialize for Point {
 }
 
 impl Point {
-    /// How long a run of it takes, as far as its load says; of a rate search it only says how long
-    /// a trial is.
+    /// How long a run takes, as far as the load knows; for a rate search, only the length of a trial.
     pub fn time(&self) -> Option<Duration> {
         let LoadInfo {
             time_min,
@@ -289,20 +287,20 @@ impl Point {
         self.targets.iter().any(|name| name == target)
     }
 
-    /// The described workload, of a load that drives a device with one and replays no trace.
+    /// The workload, if the load is one that drives a device and replays no trace.
     pub fn workload(&self) -> Option<&Workload> {
         self.described
             .as_deref()
             .filter(|workload| workload.trace.is_none())
     }
 
-    /// The other hosts that it runs on; none of what runs here, or in the lab.
+    /// The other hosts that it runs on; empty if the experiment's own process runs it.
     pub fn hosts(&self) -> &[String] {
         self.load.hosts()
     }
 }
 
-/// Why what a point does is not known before it runs.
+/// Why a point's effects could not be determined before it runs.
 #[derive(Debug, thiserror::Error)]
 #[error("{label}: {source}")]
 pub struct PlanError {
@@ -320,11 +318,11 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Leaves in [`Plan::written`] only targets that something is written to: traces that are replayed are read for that.
-    /// Before, all targets of a replay are in it.
+    /// Removes from [`Plan::written`] the targets that nothing is written to. This reads the replayed traces; before,
+    /// the list includes all targets of a replay.
     ///
     /// # Errors
-    /// A trace cannot be read; nothing is left out then.
+    /// A trace cannot be read; the list is unchanged then.
     pub fn find_written(&mut self) -> Result<(), PlanError> {
         let mut found = BTreeMap::new();
         for (name, ..) in &self.written {
@@ -339,14 +337,14 @@ impl Plan {
         Ok(())
     }
 
-    /// The points of one load each: those of several jobs by their jobs.
+    /// The points with a single load: simultaneous jobs count individually.
     fn alone(&self) -> impl Iterator<Item = &Point> {
         (0..self.points.len())
             .filter(|point| self.jobs_of(*point).is_empty())
             .map(|point| &self.points[point])
     }
 
-    /// The points of the jobs that run at once in this one; none of a point of one load.
+    /// The points of the simultaneous jobs in this one; empty for a point with a single load.
     pub fn jobs_of(&self, point: usize) -> Range<usize> {
         let jobs = self.points[point + 1..]
             .iter()
@@ -355,19 +353,19 @@ impl Plan {
         point + 1..point + 1 + jobs
     }
 
-    /// Whether a point drives several targets as one device, which is made here.
+    /// Whether a point drives several targets as one device, which this process assembles.
     pub fn joins_targets(&self, point: usize) -> bool {
         let Point { targets, .. } = &self.points[point];
         targets.len() > 1 && self.points[point].hosts().is_empty() && self.jobs_of(point).is_empty()
     }
 
-    /// Whether a target is opened by other hosts only.
+    /// Whether only other hosts open a target.
     pub fn is_elsewhere(&self, target: &str) -> bool {
         let mut on = self.alone().filter(|point| point.is_on(target)).peekable();
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
-    /// The points that have runs of their own.
+    /// The points that have their own runs.
     pub fn heads(&self) -> Vec<usize> {
         (0..self.points.len())
             .filter(|point| self.points[*point].part_of.is_none())
@@ -403,7 +401,7 @@ impl Experiment {
             .values()
             .map(|load| load.phases.len())
             .sum();
-        // Each has a point, and so have all together.
+        // Each job has a point, and so has the group.
         let jobs = self
             .together
             .values()
@@ -462,7 +460,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Every combination of target, workload and axes, in the order of the file's names.
+    /// Every combination of target, workload and axes, ordered by name.
     pub fn points(&self) -> Vec<Point> {
         self.points_on(&self.fleet())
     }
@@ -486,7 +484,7 @@ impl Experiment {
             for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name))
             {
                 let targets = replayed_on(workload, name);
-                // One replay drives all of its targets, and is made with the first of them.
+                // One replay drives all of its targets; the first of them creates it.
                 if targets[0] != *name {
                     continue;
                 }
@@ -538,7 +536,7 @@ impl Experiment {
         drafts
     }
 
-    /// What the experiment comes to.
+    /// The experiment's plan.
     pub fn plan(&self) -> Plan {
         let fleet = self.fleet();
         let points = self.points_on(&fleet);
@@ -642,7 +640,7 @@ impl Sweep {
         });
     }
 
-    /// The same for the axes that are not keys of a workload.
+    /// Does the same for the axes that are not keys of a workload.
     fn vary_surroundings(&self, drafts: &mut Vec<Draft>) {
         vary_clients(drafts, &self.clients);
         let links = &self.links;
@@ -669,7 +667,7 @@ impl Sweep {
     }
 }
 
-/// The targets that a workload drives together where it runs on `target`.
+/// The targets that a workload run on `target` drives together.
 fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     let mut named: Vec<String> = workload.devices.values().cloned().collect();
     named.sort_unstable();
@@ -681,7 +679,7 @@ fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     }
 }
 
-/// Whether a mistake about a workload's key comes from a sweep's axis.
+/// Whether a mistake in a workload's key is due to this axis of a sweep.
 fn touches(axis: &str, key: &str) -> bool {
     match axis {
         "block_size" => key == "blocks",
@@ -707,7 +705,7 @@ fn vary<T: std::fmt::Display>(
     });
 }
 
-/// Replaces each draft by one for each group of clients that work at once.
+/// Replaces each draft by one for each group of simultaneous clients.
 fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     if counts.is_empty() {
         return;
@@ -741,7 +739,7 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     *drafts = drafts.iter().flat_map(groups).collect();
 }
 
-/// Replaces each draft by one for each value of an axis of these links; without names, of every link.
+/// Replaces each draft by one for each value of an axis of these links, or of every link if none is named.
 fn vary_links<T: std::fmt::Display>(
     drafts: &mut Vec<Draft>,
     names: &[String],

@@ -11,14 +11,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::mistake::{FileError, Source};
 use super::{Experiment, REPETITIONS_MAX};
 
-/// Most runs of a point, with a precision and without a limit.
+/// Maximum runs of a point with a precision but no limit.
 const RUNS_USUAL_MAX: u32 = 30;
 
-/// Half of an interval as a share of its mean, written in percent: `5%`.
+/// Half-width of a confidence interval relative to its mean, written in percent: `5%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision(pub f64);
 
-/// What a precision is not.
+/// An invalid precision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a percentage above 0 and up to 100; write for example \"5%\"")]
 pub struct PrecisionError(String);
@@ -40,7 +40,7 @@ impl std::str::FromStr for Precision {
 
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rounded to what anybody writes: 0.05 is 5.000000000000001 / 100 the other way.
+        // Rounded to the digits that users write: otherwise 0.05 could become 5.000000000000001%.
         write!(f, "{}%", (self.0 * 1e8).round() / 1e6)
     }
 }
@@ -72,19 +72,19 @@ impl JsonSchema for Precision {
     }
 }
 
-/// What a study stops at.
+/// When a study stops repeating a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionGoal {
-    /// Half of each point's interval as a share of its mean.
+    /// Half-width of each point's interval relative to its mean.
     pub half_width: f64,
-    /// Most runs of a point.
+    /// Maximum runs of a point.
     pub repetitions_max: u32,
-    /// No round of runs begins after so much time.
+    /// No round of runs starts after this time.
     pub time_max: Option<Span>,
 }
 
 impl Experiment {
-    /// The precision that is asked for, if one is.
+    /// The requested precision, if any.
     pub fn precision_goal(&self) -> Option<PrecisionGoal> {
         let usual = if self.time_max.is_some() {
             REPETITIONS_MAX

@@ -1,5 +1,5 @@
-//! What an experiment file says about replays of traces beyond a workload's own keys: where the trace is, and which of its
-//! devices go to which target.
+//! Checks what an experiment file says about trace replays beyond a workload's own keys: the trace's path, and which of
+//! its devices go to which target.
 //!
 //! The rule: no trace is opened here; `brunt run --check` and the run do that.
 
@@ -9,8 +9,8 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 
 impl Experiment {
-    /// Looks for traces beside the file that names them, and gives replays a queue if they state none: at the times of
-    /// a trace, one request at a time would hold up those behind it.
+    /// Resolves traces' paths relative to the file that names them, and gives replays without a queue depth a default:
+    /// at a trace's times, one request at a time would delay the requests behind it.
     pub(super) fn settle_replays(&mut self, source: &Source<'_>) {
         for (name, workload) in &mut self.workloads {
             let Some(trace) = &mut workload.trace else {
@@ -22,7 +22,7 @@ impl Experiment {
             if !workload.hosts.is_empty()
                 && let Ok(path) = std::path::absolute(&*trace)
             {
-                // Elsewhere it would be looked for in another folder.
+                // Agents on other hosts have another working folder.
                 *trace = path;
             }
             if !source.has(&["workloads", name, "queue_depth"]) {
@@ -31,7 +31,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the devices of traces go to targets that there are and that run the workload, and every target gets some.
+    /// Checks that the devices of traces go to existing targets that run the workload, and that every target gets some.
     pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, workload) in self
             .workloads

@@ -1,10 +1,10 @@
-//! Names in `[[require]]`. What a requirement means is `brunt_result::require`'s.
+//! Checks the names in `[[require]]`. `brunt_result::require` defines what a requirement means.
 
 use super::Experiment;
 use super::mistake::{FileError, Source};
 
 impl Experiment {
-    /// Each names a target and a workload that there are.
+    /// Checks that each requirement names an existing target and workload.
     pub(super) fn check_requirements(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         if self.require.is_empty() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Leaves secrets out of an experiment file's text, for everything that shows or keeps it: results, pages, messages about
+//! Masks secrets in an experiment file's text before anything shows or stores it: results, pages, messages about
 //! mistakes.
 //!
-//! The rule: strings are found by the parser of the file's language, and secrets in them by the rules of device URLs. Only
-//! what no parser can read is searched as text, and more than the secret may be masked there.
+//! The rule: the TOML parser finds strings, and the rules of device URLs find secrets in them. Only text that doesn't
+//! parse is searched as plain text, where more than the secret may be masked.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ pub fn toml_without_secrets(text: &str) -> String {
     Concealed::of(text).text
 }
 
-/// A file's text without secrets, and where its parts are.
+/// A file's text without secrets, and how its positions changed.
 #[derive(Default)]
 pub(super) struct Concealed {
     pub text: String,
-    /// Which parts of the original were replaced, and by how many bytes; in order.
+    /// The replaced ranges of the original, and the length of each replacement in bytes; in order.
     replaced: Vec<(Range<usize>, usize)>,
-    /// The secrets themselves.
+    /// The secrets.
     known: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Concealed {
             mut edits,
         } = search;
         strings.sort_by_key(|span| span.start);
-        // Between the strings are comments, perhaps with a URL that was used before.
+        // Comments between the strings may contain URLs that were used before.
         let mut from = 0;
         for end in strings.iter().map(|span| span.start).chain([text.len()]) {
             if let Some(gap) = text.get(from..end) {
@@ -60,8 +60,8 @@ impl Concealed {
         Concealed::with(text, known, edits)
     }
 
-    /// `text` with these parts replaced; of two that overlap the one that begins first, and the longer of two that begin
-    /// together.
+    /// `text` with these ranges replaced. Of two that overlap, the one that begins first wins; of two that begin
+    /// together, the longer one.
     fn with(text: &str, known: Vec<String>, mut edits: Vec<(Range<usize>, String)>) -> Concealed {
         edits.sort_by_key(|(span, _)| (span.start, usize::MAX - span.end));
         let mut concealed = Concealed {
@@ -82,7 +82,7 @@ impl Concealed {
         concealed
     }
 
-    /// Where the byte at `at` of the original is now; the begin of the mask, for one that was replaced.
+    /// The new position of the byte at `at` in the original; for a masked byte, the start of the mask.
     pub fn place(&self, at: usize) -> usize {
         let (mut grown, mut shrunk) = (0, 0);
         for (span, bytes) in &self.replaced {
@@ -108,9 +108,9 @@ fn masks(span: Range<usize>) -> (Range<usize>, String) {
 /// The strings of a file, and the secrets in them.
 #[derive(Default)]
 struct Search {
-    /// Where they are, with their quotes.
+    /// Their ranges, including quotes.
     strings: Vec<Range<usize>>,
-    /// Of the strings with secrets: where, and what is shown instead.
+    /// The strings with secrets: their ranges, and what is shown instead.
     edits: Vec<(Range<usize>, String)>,
     known: Vec<String>,
 }
@@ -137,7 +137,7 @@ impl Search {
     }
 
     fn string(&mut self, span: Range<usize>, text: &str, is_secret: bool) {
-        // A file or a variable that has the secret is none.
+        // The name of a file or variable that holds the secret is not a secret.
         let is_place = text.starts_with(['@']) || text.starts_with("env:");
         let found = match is_secret && !is_place {
             true => std::iter::once(0..text.len()).collect(),
@@ -158,7 +158,7 @@ impl Search {
     }
 }
 
-/// Of a file that is not TOML, so that nothing says where a string ends: per line, all that may be a secret.
+/// For a file that is not valid TOML, where string boundaries are unknown: everything in a line that may be a secret.
 fn secrets_of_unreadable(text: &str) -> Vec<Range<usize>> {
     let mut found = secrets_in_text(text);
     let mut base = 0;

@@ -1,7 +1,8 @@
-//! Services and who reaches them: those on other hosts (`[hosts.NAME]`) by everybody, those on this machine, which listen on
-//! its loopback, by this machine only. A service's folder is a path of its host, whoever else can reach the service.
+//! Checks which hosts can reach a service. Every host reaches the services of other hosts (`[hosts.NAME]`); only this
+//! machine reaches its own services, which listen on loopback. A service's folder is a path on its host, whoever can
+//! reach the service.
 //!
-//! The rule: in a lab, whose hosts are all on this machine, nothing of this applies.
+//! The rule: none of this applies in a lab, whose hosts are all on this machine.
 
 use super::mistake::{FileError, Source};
 use super::services::{ServiceEntry, ServicePlace};
@@ -12,7 +13,7 @@ use crate::host::{HostName, Hosts};
 type Wrong = (String, String);
 
 impl Experiment {
-    /// Services that other hosts start, by name, and which.
+    /// Services that other hosts start, by name, with the host.
     pub fn services_elsewhere(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let place = |(name, service): (&String, &ServiceEntry)| {
@@ -22,7 +23,7 @@ impl Experiment {
         self.services.iter().filter_map(place).collect()
     }
 
-    /// Whether services are reached by those that wait for them, and by the hosts that open targets at them.
+    /// Checks that services are reachable from those that wait for them, and from the hosts that open targets at them.
     pub(super) fn check_service_hosts(
         &self,
         source: &Source<'_>,
@@ -46,7 +47,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Why a service of another host cannot wait for one of this machine.
+    /// Why a service on another host cannot wait for one on this machine.
     fn waits_for_unreached(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
         let host = self.host_of_service(service);
         if !hosts.is_elsewhere(&host) {
@@ -65,7 +66,7 @@ impl Experiment {
         ))
     }
 
-    /// Why a host that opens a target does not find a service there.
+    /// Why a host that opens a target cannot reach a service there.
     fn opens_unreached(&self, name: &str, hosts: &Hosts) -> Option<Wrong> {
         let opened = self.as_opened(name).into_iter();
         let by = opened.flat_map(|(own, target)| match own {
@@ -145,7 +146,7 @@ at = "1s"
 for = "1s"
 "#;
 
-    /// What other hosts start is reached by all, and its faults need no host.
+    /// All hosts reach services that other hosts start, and faults of these need no host.
     #[test]
     fn services_may_be_elsewhere() {
         let experiment = Experiment::parse("x.toml", TEXT)

@@ -1,5 +1,5 @@
-//! `[services.NAME]`: programs that Brunt did not write, such as a storage server, which the experiment starts on a
-//! host, waits for, and ends with all that they started.
+//! `[services.NAME]`: programs other than Brunt, such as a storage server, which the experiment starts on a host, waits
+//! for, and ends together with all processes that they started.
 //!
 //! ```toml
 //! [services.store]
@@ -14,7 +14,7 @@
 //! for = "1s"
 //! ```
 //!
-//! The rule: all that can be wrong with the file is found before anything is started; [`crate::service`] starts them.
+//! The rule: every mistake in the file is found before anything is started; [`crate::service`] starts the services.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -28,21 +28,21 @@ use super::mistake::{FileError, Source};
 use super::{Experiment, Target};
 use crate::host::{HostName, Hosts};
 
-/// Most services of an experiment.
+/// Maximum number of services of an experiment.
 pub const SERVICES_MAX: usize = 64;
-/// Longest name: it is that of a folder and of a file.
+/// Longest name, which is also the name of a folder and of a file.
 const NAME_LETTERS_MAX: usize = 64;
-/// Longest time until a service is ready.
+/// Longest time to wait until a service is ready.
 const WITHIN_MAX: Duration = Duration::from_secs(3600);
-/// Longest time that it gets to end by itself.
+/// Longest time that a service gets to end before it is killed.
 const STOP_WITHIN_MAX: Duration = Duration::from_secs(300);
-/// Fewest open files: its keeper has some as well.
+/// Minimum limit of open files: the service's keeper needs some as well.
 const FILES_MIN: u64 = 64;
-/// Smallest log in bytes.
+/// Smallest log limit in bytes.
 const LOG_MIN: Size = Size(4096);
-/// Smallest limit of memory in bytes.
+/// Smallest memory limit in bytes.
 const MEMORY_MIN: Size = Size(1 << 20);
-/// What the program's own variables begin with.
+/// Prefix of the environment variables that Brunt sets.
 const OWN_VARIABLES: &str = "BRUNT_";
 
 /// A program that the experiment starts, keeps and ends.
@@ -174,16 +174,16 @@ fn log() -> Size {
     Size(16 << 20)
 }
 
-/// What only a running service knows, as it is written in a target's URL: `{address:NAME}` or `{folder:NAME}`.
+/// A value in a target's URL that is known only once its service runs: `{address:NAME}` or `{folder:NAME}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServicePlace<'a> {
-    /// Where it listens.
+    /// The address where it listens.
     Address(&'a str),
     /// Its folder.
     Folder(&'a str),
 }
 
-/// How a place begins, and what its name makes of it.
+/// The start of a placeholder, and its constructor from a name.
 type PlaceForm<'a> = (&'static str, fn(&'a str) -> ServicePlace<'a>);
 
 impl<'a> ServicePlace<'a> {
@@ -192,7 +192,7 @@ impl<'a> ServicePlace<'a> {
         ("{folder:", ServicePlace::Folder),
     ];
 
-    /// The first one in a URL, with what stands before and behind it.
+    /// The first placeholder in a URL, with the text before and after it.
     fn first(url: &'a str) -> Option<(&'a str, ServicePlace<'a>, &'a str)> {
         let found = ServicePlace::FORMS.iter().filter_map(|(form, make)| {
             let (before, rest) = url.split_once(form)?;
@@ -202,7 +202,7 @@ impl<'a> ServicePlace<'a> {
         found.min_by_key(|(before, ..)| before.len())
     }
 
-    /// All of them in a URL.
+    /// All placeholders in a URL.
     pub fn all(mut url: &'a str) -> Vec<ServicePlace<'a>> {
         let mut all = Vec::new();
         while let Some((_, place, after)) = ServicePlace::first(url) {
@@ -212,7 +212,7 @@ impl<'a> ServicePlace<'a> {
         all
     }
 
-    /// The URL with each replaced.
+    /// The URL with each placeholder replaced.
     pub fn replaced(mut url: &'a str, by: impl Fn(ServicePlace<'a>) -> String) -> String {
         let mut out = String::new();
         while let Some((before, place, after)) = ServicePlace::first(url) {
@@ -230,16 +230,16 @@ impl<'a> ServicePlace<'a> {
     }
 }
 
-/// That a service waits for itself, through others or directly.
+/// A service that waits for itself, directly or through others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("service {0} waits for itself")]
 pub struct ServiceCircle(pub String);
 
-/// What is wrong: at which keys of the service, what, and what would be right.
+/// What is wrong: the service's keys, the mistake, and what would be right.
 type Wrong = (Vec<&'static str>, String, Option<String>);
 
 impl ServiceEntry {
-    /// What is wrong with it, whatever else is in the file.
+    /// A mistake in the service itself, regardless of the rest of the file.
     fn mistake(&self) -> Option<Wrong> {
         let commands = [
             (vec!["command"], Some(&self.command)),
@@ -331,7 +331,7 @@ impl ServiceEntry {
 }
 
 impl Experiment {
-    /// Whether the services are there that are named, and can be started.
+    /// Checks that the named services exist and can be started.
     pub(super) fn check_services(
         &self,
         source: &Source<'_>,
@@ -404,7 +404,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Why a service cannot be where it is.
+    /// Why a service cannot run on its host.
     fn misplaced(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<(String, String)> {
         let names: Vec<&str> = hosts.of_lab().map(|(name, _)| name.as_str()).collect();
         let one_of = || format!("write host = one of {}", names.join(", "));
@@ -429,7 +429,7 @@ impl Experiment {
         }
     }
 
-    /// Why a service cannot have the folders for itself that it names.
+    /// Why a service cannot have the private folders that it names.
     fn not_private(&self, name: &str, service: &ServiceEntry) -> Option<(String, String)> {
         if self.lab.is_none() {
             let first = service.private.first()?;
@@ -469,7 +469,7 @@ impl Experiment {
         None
     }
 
-    /// What is said of a service that is not there.
+    /// The message for an unknown service.
     pub(crate) fn no_service(&self, name: &str) -> String {
         let known: Vec<&str> = self.services.keys().map(String::as_str).collect();
         match known.is_empty() {
@@ -484,7 +484,7 @@ impl Experiment {
     /// The names of services, each after those it waits for.
     ///
     /// # Errors
-    /// One that waits for itself.
+    /// A service waits for itself.
     pub fn services_in_order(&self) -> Result<Vec<&str>, ServiceCircle> {
         let mut order: Vec<&str> = Vec::new();
         while order.len() < self.services.len() {
@@ -516,12 +516,12 @@ impl Experiment {
 }
 
 impl Target {
-    /// Whether only running services know where it is.
+    /// Whether the URL is known only once services run.
     pub fn is_of_service(&self) -> bool {
         !ServicePlace::all(&self.url).is_empty()
     }
 
-    /// Whether its URL is known only once it is served, or its services run.
+    /// Whether the URL is known only once the target is served, or its services run.
     pub fn is_known_late(&self) -> bool {
         self.serve.is_some() || self.is_of_service()
     }
@@ -549,7 +549,7 @@ fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     })
 }
 
-/// Whether it can be the name of a file and be read in a URL.
+/// Whether it is usable as a file name and within a URL.
 fn is_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     name.len() <= NAME_LETTERS_MAX
@@ -584,7 +584,7 @@ at = "1s"
 for = "1s"
 "#;
 
-    /// They are started in the order in which they need each other, and their places are put into URLs.
+    /// Services start in dependency order, and their placeholders in URLs are replaced.
     #[test]
     fn order_and_places() {
         let experiment = Experiment::parse("x.toml", GOOD).unwrap();
@@ -605,7 +605,7 @@ for = "1s"
         assert_eq!(again, experiment);
     }
 
-    /// Folders that a service has for itself do not meet on a host.
+    /// Private folders of services don't overlap on a host.
     #[test]
     fn private_folders_lie_apart() {
         let with = |front: &str, back: &str| {

@@ -20,7 +20,7 @@ use crate::host::HostName;
 use super::{Experiment, Sweep, Target, TogetherEntry, toml_without_secrets};
 
 impl Experiment {
-    /// What results say of it.
+    /// The description of the experiment for its results.
     pub fn summary(&self) -> ExperimentSummary {
         let devices = self
             .targets
@@ -63,7 +63,7 @@ impl Experiment {
         }
     }
 
-    /// Adds groups of jobs that run at once and each of these jobs, and takes away workloads that nothing else runs.
+    /// Adds groups of simultaneous jobs and each of these jobs; removes workloads that nothing else runs.
     fn add_together(&self, workloads: &mut BTreeMap<String, WorkloadSummary>) {
         for (name, group) in &self.together {
             let mut each = Vec::new();
@@ -109,7 +109,7 @@ impl Experiment {
         }
     }
 
-    /// What groups are run on that have jobs on several targets.
+    /// The combined targets of groups whose jobs run on several targets.
     fn several_targets(&self) -> Vec<(String, TargetSummary)> {
         let targets = self.together.values().map(TogetherEntry::targets);
         let several = targets.filter(|targets| targets.len() > 1).map(|targets| {
@@ -128,7 +128,8 @@ impl Experiment {
         several.collect()
     }
 
-    /// Of an experiment with connections: what they use, which in a lab as well is the kernel's default if nothing is set.
+    /// For an experiment with network connections: their congestion control. If none is set, it is the kernel's
+    /// default, also in a lab.
     fn congestion_summary(&self) -> Option<CongestionSummary> {
         let by_network = |target: &Target| {
             let schemes = ["iscsi://", "tcp://", "nbd://", "nbds://"];

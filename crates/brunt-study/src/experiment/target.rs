@@ -1,6 +1,5 @@
-//! `[targets.NAME]`: something to measure. Either it is there already and has a URL, or the experiment
-//! serves it itself, in its own process on a free port, and measures it through the initiator:
-//!
+//! `[targets.NAME]`: something to measure. Either it exists already and has a URL, or the experiment serves it, in a
+//! separate process on a free port, and measures it through the initiator:
 //! ```toml
 //! [targets.disk]
 //! url = "/dev/nvme0n1"
@@ -20,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::host::HostName;
 use crate::role::{RoleKind, Serve, serving};
 
-/// What stands for the name of the host that opens a target, in the URL of one that each host has for itself.
+/// Placeholder for the name of the host that opens a target, in the URL of a per-client target.
 pub const CLIENT_PLACE: &str = "{client}";
 
-/// Most LUNs of a target that an experiment serves itself.
+/// Maximum LUNs of a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
 
 /// A target to measure.
@@ -55,7 +54,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// What is measured, as it is written: a URL, or what is served.
+    /// What is measured, as written: a URL, or what is served.
     pub fn place(&self) -> &str {
         match &self.serve {
             None => &self.url,
@@ -66,12 +65,12 @@ impl Target {
         }
     }
 
-    /// The role that serves it; `None` of what has a URL.
+    /// The role that serves it; `None` for a target with a URL.
     pub fn role(&self) -> Option<Box<dyn RoleKind>> {
         self.serve.as_ref().map(serving)
     }
 
-    /// Where it is opened once its role listens at `address`; the URL of what is not served.
+    /// The URL that opens it while its role listens at `address`; its own URL if the experiment doesn't serve it.
     pub fn url_at(&self, address: std::net::SocketAddr) -> String {
         let served = self
             .role()
@@ -85,12 +84,12 @@ impl Target {
         url
     }
 
-    /// Whether each host that opens it has its own.
+    /// Whether each host that opens it has a separate target.
     pub fn is_each_clients_own(&self) -> bool {
         self.url.contains(CLIENT_PLACE)
     }
 
-    /// The same as this host opens it.
+    /// The target as this host opens it.
     pub fn of_client(&self, host: &str) -> Target {
         Target {
             url: self.url.replace(CLIENT_PLACE, host),
@@ -98,7 +97,7 @@ impl Target {
         }
     }
 
-    /// The key that is wrong, what, and what would be right.
+    /// The wrong key, the mistake, and what would be right.
     pub(super) fn check(&self) -> Result<(), (&'static str, String, Option<String>)> {
         let help = |text: &str| Some(text.to_string());
         let Some(role) = self.role() else {
@@ -190,7 +189,7 @@ mod tests {
         Ok(target)
     }
 
-    /// What is served is opened where its role listens.
+    /// A served target is opened where its role listens.
     #[test]
     fn places() {
         let at = "127.0.0.1:9".parse().unwrap();
@@ -221,7 +220,7 @@ mod tests {
         );
     }
 
-    /// Contradictions are named.
+    /// Contradictions are reported by name.
     #[test]
     fn mistakes() {
         let check = |text: &str, words: &str| {

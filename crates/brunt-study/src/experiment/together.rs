@@ -1,5 +1,5 @@
-//! `[together.NAME]`: several workloads at once, as the jobs of a fio file are. All of them together are a point, and
-//! each of them is one too: the figures of both come from the same runs.
+//! `[together.NAME]`: several workloads at once, like the jobs of a fio file. The group is a point, and each of its
+//! jobs is one too: the figures of all come from the same runs.
 //!
 //! ```toml
 //! [together.mixed]
@@ -72,26 +72,26 @@ impl TogetherEntry {
 }
 
 impl JobEntry {
-    /// What results call it.
+    /// The job's name in results.
     pub fn name(&self) -> &str {
         self.name.as_ref().unwrap_or(&self.workload)
     }
 }
 
-/// A job of a point to be, as swept.
+/// A job of a draft point, as swept.
 #[derive(Clone)]
 pub(super) struct JobDraft {
     pub(super) name: String,
     pub(super) target: String,
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
-    /// What a workload that names other hosts needs.
+    /// What a workload on other hosts needs.
     pub(super) elsewhere: Option<Elsewhere>,
     pub(super) start_delay: Span,
     pub(super) ends_run: bool,
 }
 
-/// Jobs of a point to be.
+/// The jobs of a draft point.
 #[derive(Clone)]
 pub(super) struct TogetherDraft {
     pub(super) jobs: Vec<JobDraft>,
@@ -101,9 +101,9 @@ pub(super) struct TogetherDraft {
 }
 
 impl TogetherDraft {
-    /// Their load. A trace is read once for all that replay it.
+    /// The combined load. A trace is read once for all jobs that replay it.
     pub(super) fn load(&self, inputs: &SharedInputs) -> Result<TogetherLoad, WorkloadError> {
-        // Whichever of them is lost, the others may go on.
+        // If one of the hosts is lost, the others may continue.
         let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
         let company = Arc::new(HostCompany::new(members.sum()));
         let load = |index: usize, job: &JobDraft| {
@@ -113,7 +113,7 @@ impl TogetherDraft {
                 inputs: inputs.clone(),
             };
             match job.elsewhere.clone() {
-                // Jobs run at once, so each has a conversation of its own with a host.
+                // Simultaneous jobs need separate conversations with a host.
                 Some(elsewhere) => {
                     let company = Some((Lane(index as u32), Arc::clone(&company)));
                     elsewhere.load(workload, &context, company)
@@ -135,7 +135,7 @@ impl TogetherDraft {
 }
 
 impl Experiment {
-    /// Whether a workload runs against a target by itself.
+    /// Whether a workload runs alone against a target.
     pub(super) fn runs_alone(&self, target: &str, workload: &str) -> bool {
         match self.targets.get(target).map(|target| &target.workloads) {
             Some(Some(names)) => names.iter().any(|name| name == workload),
@@ -144,7 +144,7 @@ impl Experiment {
         }
     }
 
-    /// Whether a workload runs against a target, by itself or at once with others.
+    /// Whether a workload runs against a target, alone or simultaneously with others.
     pub(super) fn runs_on(&self, target: &str, workload: &str) -> bool {
         self.runs_alone(target, workload)
             || self
@@ -187,7 +187,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the jobs of each group are there, and can run at once.
+    /// Checks that the jobs of each group exist and can run simultaneously.
     pub(super) fn check_together(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, group) in &self.together {
             let path = ["together", name.as_str()];
@@ -233,7 +233,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// What of the workloads of a group does not go together, and what to do.
+    /// Why workloads of a group cannot run together, and what to do.
     fn unfit(&self, group: &TogetherEntry) -> Option<(String, String)> {
         let jobs = || {
             group
@@ -272,7 +272,7 @@ impl Experiment {
     }
 }
 
-/// Whether two workloads use a part of one device.
+/// Whether the regions of two workloads overlap.
 fn overlap(one: &Workload, other: &Workload) -> bool {
     let range = |workload: &Workload| {
         let start = workload.region.start.0;
@@ -317,7 +317,7 @@ jobs = [
 queue_depth = [1, 8]
 "#;
 
-    /// All jobs together are a point, and so is each job; the time of a run counts once, and the group's workloads do not
+    /// A group is a point, and so is each of its jobs; the time of a run counts once, and the group's workloads do not
     /// run alone unless a target says so.
     #[test]
     fn jobs_are_points_of_a_point() {
@@ -348,7 +348,7 @@ queue_depth = [1, 8]
                 && plan.points[5].is_on("disk")
                 && !plan.points[5].is_on("log")
         );
-        // Four points alone of a second, two at once of five seconds.
+        // Four single points of one second, two groups of five seconds.
         assert_eq!(
             (plan.runs.len(), plan.time_min.as_secs()),
             (6 * 4, 4 * (4 + 2 * 5))

@@ -1,8 +1,7 @@
-//! What a parser says of a mistake, in the words of someone who writes experiment files: keys and values instead of
-//! fields, variants and types of the program. Called by [`super::mistake`]
-//! and for options of the command line.
+//! Rewords a parser's messages for authors of experiment files: keys and values instead of the program's fields,
+//! variants and types. Called by [`super::mistake`] and for command-line options.
 //!
-//! The rule: a text that isn't recognised is passed on as it is. Nothing is decided here, messages are only reworded.
+//! The rule: an unrecognized text is passed on unchanged. Messages are only reworded; no decision depends on them.
 
 /// Keys that fio names differently: fio's name, our key, and what to write.
 const FIO: &[(&str, &str, &str)] = &[
@@ -46,10 +45,10 @@ const FIO: &[(&str, &str, &str)] = &[
     ("size", "region", "region = { length = \"1GiB\" }"),
 ];
 
-/// Keys and values that are listed if none of them is close to what was written.
+/// Maximum number of keys or values to list if none of them is close to what was written.
 const LISTED_MAX: usize = 12;
 
-/// What is wrong and what would be right, of a message of `serde` or `toml`.
+/// The mistake and what would be right, from a message of `serde` or `toml`.
 pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let (field, known) = split_known(rest);
@@ -94,7 +93,7 @@ fn split_known(rest: &str) -> (&str, Vec<&str>) {
     (name, known.split('`').skip(1).step_by(2).collect())
 }
 
-/// The nearest of the known names; or fio's; or all of them if they are few.
+/// The closest known name; or the one for fio's name; or all of them if they are few.
 fn help(written: &str, known: &[&str], what: &str) -> Option<String> {
     let by_fio = FIO
         .iter()
@@ -151,7 +150,7 @@ fn what_was_found(found: &str) -> String {
     }
 }
 
-/// Levenshtein's, for names of a few letters.
+/// The Levenshtein distance, for short names.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -255,7 +254,7 @@ mod tests {
         );
     }
 
-    /// Names of fio's lead to our key, where that key exists.
+    /// fio's names lead to our key, if that key exists.
     #[test]
     fn fios_names_are_translated() {
         check(
@@ -268,7 +267,7 @@ mod tests {
             "unknown key 'runtime'",
             Some("write stop = { time = \"30s\" }"),
         );
-        // There is no key for it here.
+        // This table has no such key.
         check(
             "numjobs = 30",
             "unknown key 'numjobs'",

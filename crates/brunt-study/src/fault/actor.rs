@@ -1,5 +1,5 @@
-//! The life of a fault in a run, on its own thread: injected at its time, proven, maintained, removed and
-//! proven gone. The schedule starts an actor for each fault of a run and joins it at the run's end.
+//! The life of a fault in a run, on a separate thread: injected at its time, proven, maintained, removed and proven
+//! gone. The schedule starts an actor for each fault of a run and joins it at the run's end.
 //!
 //! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows
 //! how the run ended, decides whether it invalidates the run.
@@ -17,33 +17,33 @@ use super::entry::FaultEntry;
 use crate::observe::{Event, FaultRecord, Hub};
 use crate::written::written;
 
-/// How often a fault is looked for that does not show yet.
+/// Interval between checks for a fault that isn't in effect yet.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How often a fault is asked whether it is over by itself.
+/// Interval between checks whether a fault is over early.
 const OVER_LOOK: Duration = Duration::from_millis(20);
 
-/// Nobody is told to write less than this for a time that was too short.
+/// Shortest time that advice suggests.
 const LONGER_LEAST: Duration = Duration::from_millis(100);
 
-/// What the thread of a fault hears of its run.
+/// The schedule's messages to a fault's thread.
 pub(super) enum Signal {
     /// Measuring begins at this time.
     Starts(Nanos),
-    /// The run is over, since then.
+    /// The run is over since this time.
     Ends(Nanos),
 }
 
-/// Why a fault was not there as it was meant to be.
+/// Why a fault was not in effect as intended.
 pub(super) enum Failure {
-    /// It was not seen. Excused if the run was cut short.
+    /// It showed no effect. Excused if the run was cut short.
     Unseen(Absent),
-    /// It could not be put in place, or not be kept there.
+    /// It could not be injected or maintained.
     Refused(DriverError),
-    /// It could not be taken away.
+    /// It could not be removed.
     Left(DriverError),
 }
 
-/// How a fault was not there, and what would have shown it.
+/// Why a fault had no effect, and what would have shown it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Absent {
     #[error("the run did not start; the run is invalid")]
@@ -83,12 +83,12 @@ impl Absent {
     }
 }
 
-/// What came of a fault: its record as far as it was there, and whether all was as it was meant to be.
+/// The outcome of a fault: its record if it was in effect, and whether everything went as intended.
 pub(super) type Ended = (Option<FaultRecord>, Result<(), Failure>);
 
 /// See the module.
 pub(super) struct Actor {
-    /// Its place in the experiment's list, from 0.
+    /// Its index in the experiment's list, from 0.
     pub index: u32,
     pub entry: FaultEntry,
     pub driver: Box<dyn FaultDriver>,
@@ -96,10 +96,10 @@ pub(super) struct Actor {
     pub signals: Signals,
 }
 
-/// What the schedule says of the run, and how to wait for it.
+/// Receives the schedule's messages about the run, and waits for them.
 pub(super) struct Signals {
     inbox: Receiver<Signal>,
-    /// Since when the run is over, as far as it was heard.
+    /// When the run ended; `None` if no such message has arrived.
     over: Option<Nanos>,
 }
 
@@ -108,7 +108,7 @@ impl Signals {
         Signals { inbox, over: None }
     }
 
-    /// When measuring begins; `None` if the run ends without.
+    /// When measuring begins; `None` if the run ends before that.
     fn start(&mut self) -> Option<Nanos> {
         match self.inbox.recv() {
             Ok(Signal::Starts(start)) => Some(start),
@@ -123,7 +123,7 @@ impl Signals {
         }
     }
 
-    /// Whether the run was over at that time; it has passed.
+    /// Whether the run was over at that time, which must be in the past.
     fn over_at(&mut self, time: Nanos) -> bool {
         while let Ok(signal) = self.inbox.try_recv() {
             if let Signal::Ends(at) = signal {
@@ -133,7 +133,7 @@ impl Signals {
         self.over.is_some_and(|over| over <= time)
     }
 
-    /// Waits until a time, or the end of the run; whether that came first.
+    /// Waits until a time or the end of the run; returns whether the run ended first.
     fn over_before(&mut self, until: Nanos) -> bool {
         while self.over.is_none() {
             let now = Clock::Monotonic.now();
@@ -152,7 +152,7 @@ impl Signals {
 }
 
 impl Actor {
-    /// Follows the run; a sticky fault was put in place when `ready` hears.
+    /// Follows the run. Signals `ready` once a sticky fault is in effect.
     pub fn run(mut self, ready: &SyncSender<()>) -> Ended {
         match self.follow(ready) {
             Err(failure) => (None, Err(failure)),
@@ -160,7 +160,7 @@ impl Actor {
         }
     }
 
-    /// The record of a fault that was there, and whether it went away; or why it was not there.
+    /// The record of a fault that was in effect, and whether it was removed; or why it was not in effect.
     fn follow(
         &mut self,
         ready: &SyncSender<()>,
@@ -189,7 +189,7 @@ impl Actor {
             ),
             false => (until, shown.at),
         };
-        // A fault of the lab may take a while to be put in place: until there are no requests any more.
+        // Injecting a fault of the lab can take so long that the run's requests are over.
         if self.signals.over_at(there) {
             let _ = self.driver.take_away();
             return Err(Failure::Unseen(Absent::AfterRun {
@@ -209,7 +209,7 @@ impl Actor {
         Ok((record, gone.map(drop)))
     }
 
-    /// Puts it in place unless it is, and waits until it shows.
+    /// Injects the fault unless it is injected already, and waits until it shows an effect.
     fn shown(
         &mut self,
         mut put_at: Option<Nanos>,
@@ -254,8 +254,7 @@ impl Actor {
         }
     }
 
-    /// Sees to it that it is there until its time, or the run's, is over. Some end by themselves (an array
-    /// is whole again).
+    /// Maintains the fault until its time is over or the run ends. Some faults end early (an array is intact again).
     fn keep(&mut self, until: Nanos, record: &mut FaultRecord) -> Result<(), Failure> {
         while self.signals.over.is_none()
             && Clock::Monotonic.now() < until
@@ -275,7 +274,7 @@ impl Actor {
         Ok(())
     }
 
-    /// The run was over before the fault's time came.
+    /// The failure of a run that ended before the fault's time.
     fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
         let lasted = self
             .signals
@@ -303,13 +302,13 @@ impl Actor {
     }
 }
 
-/// To write where this time was too short.
+/// The time to suggest if this one was too short.
 fn longer(time: Duration) -> Span {
     written((time * 2).max(LONGER_LEAST))
 }
 
-/// When a fault that does not show is given up. One that a busy machine put in place late has its whole time to
-/// show, as one has that was in time; when it was there is in its record.
+/// When to give up on a fault that shows no effect. If a busy machine injected it late, it still gets its full
+/// duration; its record shows when it was in effect.
 fn given_up_at(until: Nanos, put_at: Option<Nanos>, lasts: Option<Duration>) -> Nanos {
     match (put_at, lasts) {
         (Some(at), Some(lasts)) => until.max(at.after(lasts)),

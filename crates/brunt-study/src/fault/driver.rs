@@ -18,122 +18,122 @@ use brunt_result::void::VoidReason;
 use crate::control::{ControlError, Reply};
 use crate::role::RoleError;
 
-/// Drives one fault through one run: as [`brunt_lab::Fault`], but it is put in place without waiting,
-/// because some are shown only by the requests of the run. Taken away when dropped, too.
+/// Drives one fault through one run, like [`brunt_lab::Fault`]; but injecting it doesn't wait for its effect, because
+/// some faults show only in the run's requests. Dropping the driver removes the fault.
 pub trait FaultDriver: Send {
-    /// What it is, for a report.
+    /// The fault's effect, for a report.
     fn describe(&self) -> String;
 
-    /// Puts it in place; when. `None` while its place is not there (the target's process was killed, or
-    /// stands still): to be tried again.
+    /// Injects the fault and returns when. `None` if its place is away (the target's process was killed or frozen): the
+    /// caller tries again.
     ///
     /// # Errors
-    /// It cannot be put in place.
+    /// The fault cannot be injected.
     fn put(&mut self) -> Result<Option<Nanos>, DriverError>;
 
-    /// That it shows, if it does by now.
+    /// The proof that the fault is in effect, if there is one by now.
     ///
     /// # Errors
-    /// It cannot be looked for.
+    /// The check itself failed.
     fn look(&mut self) -> Result<Option<Proof>, DriverError>;
 
-    /// What is seen while it does not show.
+    /// What is observed while the fault shows no effect.
     fn seen_instead(&self) -> String {
         "nothing".to_string()
     }
 
-    /// After it was looked for so long in vain: which setting to change, and a value that would have shown here.
-    /// `None`: more time is all that could help.
+    /// Advice after the fault showed no effect for the time `looked`: which setting to change, and a value that would
+    /// have shown an effect here. `None` if only more time could help.
     fn advice(&self, looked: Duration) -> Option<String> {
         let _ = looked;
         None
     }
 
-    /// Whether it ended by itself.
+    /// Whether the fault ended early.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Sees to it that it is still there: puts it in place again when what it was in was started again.
+    /// Maintains the fault: injects it again if what it was injected into has restarted.
     ///
     /// # Errors
-    /// It is not there any more, and cannot be put in place again.
+    /// The fault is gone and cannot be injected again.
     fn tend(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// When it was not there meanwhile, as far as that is over.
+    /// Completed gaps in which the fault was not in effect.
     fn gaps(&self) -> &[FaultGap] {
         &[]
     }
 
-    /// Takes it away, and waits until it is gone.
+    /// Removes the fault and waits until it is gone.
     ///
     /// # Errors
-    /// It cannot be taken away, or is still to be seen.
+    /// The fault cannot be removed, or is still in effect.
     fn take_away(&mut self) -> Result<Proof, DriverError>;
 }
 
-/// Why a fault is not there, or not gone.
+/// Why a fault is not in effect, or not gone.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// It is to be taken away, but was never put in place.
+    /// It should be removed, but was never injected.
     #[error("it is not in effect")]
     NotThere,
-    /// It was there, went with the process it was in, and was not seen again after that was back.
+    /// It was lost with its process, and showed no effect after the restart.
     #[error(
         "it had no visible effect after its target restarted: {seen}; write for = \"{lasts}\", or end it before the target is killed"
     )]
     NotShownAgain {
-        /// How long it would have to last, as it could be written.
+        /// How long it would have to last, as written in a file.
         lasts: Span,
-        /// What was seen.
+        /// What was observed.
         seen: String,
     },
-    /// It was taken away, but is still to be seen.
+    /// It was removed, but is still in effect.
     #[error("it is still in effect after its removal: {seen}")]
     NotGone {
-        /// What was seen.
+        /// What was observed.
         seen: String,
     },
-    /// What it is about is not there, or not in a state in which it could fail.
+    /// What it should affect doesn't exist, or is in a state in which it cannot fail.
     #[error("{what}; {advice}")]
     Unfit {
-        /// What it is, or that it is not there.
+        /// What it should affect, or that this doesn't exist.
         what: String,
-        /// The setting to change, and a value that would do.
+        /// The setting to change, and a value that works.
         advice: String,
     },
-    /// The layer of a device, or whoever drives it, says no.
+    /// The layer of a device, or the process that serves it, refused.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The words of a storage fault are none.
+    /// Not a valid storage fault.
     #[error(transparent)]
     Words(#[from] OpenError),
-    /// The machine or the lab does not allow it, or it did not show there.
+    /// The machine or the lab doesn't allow it, or it showed no effect there.
     #[error(transparent)]
     Fault(#[from] FaultError),
-    /// Another host could not do it, or was lost.
+    /// Another host could not inject it, or was lost.
     #[error(transparent)]
     Elsewhere(#[from] FaultEnd),
-    /// There is no such link or host.
+    /// No such link or host.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// The target's process is not what it should be.
+    /// The target's process is not in the expected state.
     #[error(transparent)]
     Role(#[from] RoleError),
     /// The kernel refused.
     #[error("{what}: {source}; {}", remedy(.source))]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl DriverError {
-    /// Why the run is void for it.
+    /// The reason for which it invalidates the run.
     pub fn reason(&self) -> VoidReason {
         match self {
             DriverError::NotThere | DriverError::Control(_) | DriverError::Words(_) => {
@@ -159,7 +159,8 @@ impl DriverError {
         }
     }
 
-    /// What it is about is not there, or not in a state in which it could fail; what to write instead.
+    /// What the fault should affect doesn't exist, or is in a state in which it cannot fail;
+    /// with what to write instead.
     pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
         DriverError::Unfit {
             what: what.into(),
@@ -172,7 +173,7 @@ impl DriverError {
     }
 }
 
-/// A fault of the lab: shown as soon as it is in place.
+/// A fault of the lab: its effect is proven as soon as it is injected.
 pub(crate) struct LabDriver {
     fault: Box<dyn brunt_lab::Fault>,
     proof: Option<Proof>,

@@ -1,6 +1,7 @@
-//! The fault driver for another host: its agent puts the fault in, proves it and removes it; times come on our clock.
+//! The fault driver for another host: its agent injects the fault, proves it and removes it; times are on our clock.
 //!
-//! The rule: what an agent could not prove is not there. An agent that loses us removes the fault itself.
+//! The rule: a fault that an agent could not prove is not in effect. An agent that loses its connection to us removes
+//! the fault itself.
 
 use std::sync::Arc;
 
@@ -19,13 +20,13 @@ struct FaultElsewhere {
     fleet: Arc<Fleet>,
     host: HostName,
     what: HostFault,
-    /// What it does, in words.
+    /// Its effect, as text.
     said: String,
-    /// Its number, and what was seen of it.
+    /// Its number and proof, once it is in effect.
     there: Option<(u32, Proof)>,
 }
 
-/// A fault on another host, which has an agent of this fleet.
+/// Prepares a fault on another host, which has an agent of this fleet.
 pub(super) fn prepare(
     entry: &FaultEntry,
     fleet: Option<&Arc<Fleet>>,
@@ -84,7 +85,7 @@ impl FaultDriver for FaultElsewhere {
 impl Drop for FaultElsewhere {
     fn drop(&mut self) {
         if let Some((number, _)) = self.there.take() {
-            // Whether it is gone nobody asks any more; if the host is lost, its agent sees to it.
+            // Nothing depends on the result any more; if the host is lost, its agent removes the fault.
             let _: Result<Proof, FaultEnd> = self.fleet.remove_fault(self.host.as_str(), number);
         }
     }

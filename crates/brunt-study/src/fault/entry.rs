@@ -36,12 +36,12 @@ use super::kinds::{FaultKind, KINDS, KindEntry};
 use crate::experiment::wording::reworded;
 use crate::host::HostName;
 
-/// One fault: what it is, when and where.
+/// One fault: its effect, time and place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
-    /// When and where.
+    /// Time and place.
     pub common: FaultCommon,
-    /// What it is.
+    /// The effect.
     pub kind: FaultKind,
 }
 
@@ -72,39 +72,39 @@ struct CommonKeys {
 /// The keys of [`CommonKeys`].
 pub(super) const COMMON_KEYS: [&str; 5] = ["name", "at", "for", "target", "host"];
 
-/// Why a table is no fault.
+/// Why a table is not a valid fault.
 #[derive(Debug)]
 pub(crate) enum EntryError {
-    /// Something is wrong with a key.
+    /// A wrong key.
     Key {
-        /// Where it is; `None`: the whole table.
+        /// Its position; `None` for the whole table.
         place: Option<Range<usize>>,
-        /// What.
+        /// The mistake.
         what: String,
         /// What would be right.
         help: String,
     },
-    /// A value, or a key that is not known, as the parser says.
+    /// A wrong value or an unknown key, as reported by the parser.
     Value {
-        /// Where, if the parser does not say.
+        /// The position, if the parser reports none.
         place: Range<usize>,
-        /// What.
+        /// The parser's error.
         error: toml::de::Error,
     },
 }
 
 impl FaultEntry {
-    /// What it does, in a word or two.
+    /// Its effect, in a word or two.
     pub fn what(&self) -> String {
         self.kind.as_kind().what()
     }
 
-    /// Its kind, one word: the key that says what it is.
+    /// The name of its kind: the key that selects it.
     pub fn kind_name(&self) -> &'static str {
         self.kind.entry().name()
     }
 
-    /// Where it is: a target's name, or the machine.
+    /// The affected place: a target's name, a host, or the machine.
     pub fn place(&self) -> String {
         match &self.common.host {
             Some(host) => format!("host {host}"),
@@ -112,7 +112,7 @@ impl FaultEntry {
         }
     }
 
-    /// What reports call it.
+    /// Its name in reports.
     pub fn label(&self) -> String {
         if self.common.name.is_empty() {
             self.what()
@@ -128,10 +128,10 @@ impl FaultEntry {
         }
     }
 
-    /// Reads one, with the places that its keys have in a file.
+    /// Reads a fault whose keys have their positions in a file.
     pub(crate) fn read(table: Spanned<DeTable<'_>>) -> Result<FaultEntry, EntryError> {
         let place = table.span();
-        // `freeze = false` is the same as nothing.
+        // `freeze = false` is the same as no key.
         let names = |key: &str| KINDS.iter().any(|kind| kind.name() == key);
         let there = |(key, value): &(Spanned<DeString<'_>>, Spanned<DeValue<'_>>)| {
             !names(key.get_ref()) || !matches!(value.get_ref(), DeValue::Boolean(false))
@@ -167,7 +167,7 @@ impl FaultEntry {
         let (common, own): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(key, _)| is_common(key));
         let value =
             |keys: Vec<_>| Spanned::new(place.clone(), DeValue::Table(keys.into_iter().collect()));
-        // What is missing is missing beside the key that says what it is.
+        // A missing key is reported at the key that selects the kind.
         let wrong = |error: toml::de::Error| {
             let place = error
                 .span()
@@ -198,7 +198,7 @@ impl FaultEntry {
     }
 }
 
-/// The kind that a table's keys name, and where they do.
+/// The kind that a table's keys select, and the key's position.
 fn the_kind(keys: &DeTable<'_>) -> Result<(&'static KindEntry, Range<usize>), EntryError> {
     let place = |kind: &KindEntry| {
         keys.keys()
@@ -269,7 +269,7 @@ impl Serialize for FaultEntry {
 
 impl<'de> Deserialize<'de> for FaultEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
-        // Whatever the format: its places are lost here, and found again by whoever has the file.
+        // Works with any format: positions are lost here; code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
         let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;

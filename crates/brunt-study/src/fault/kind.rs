@@ -25,40 +25,39 @@ use crate::host::{HostName, Hosts};
 use crate::lab::BuiltLab;
 use crate::role::{Role, RoleKind};
 
-/// What a kind of fault is, for its table.
+/// Describes a kind of fault, for the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Its keys in a `[[fault]]` beside the common ones. The first one says that a fault is of this kind, and
-    /// is its name everywhere.
+    /// Its keys in a `[[fault]]`, without the common ones. The first one selects the kind, and is its name everywhere.
     pub keys: &'static [&'static str],
     /// Whether agents of other hosts inject it (`host = …`).
     pub on_hosts: bool,
-    /// What it does, in a line.
+    /// Its effect, in one line.
     pub help: &'static str,
-    /// What is seen when it is there, and when it is gone.
+    /// How its presence and its end are proven.
     pub proof: &'static str,
     /// A `[[fault]]` of this kind, without its first line.
     pub example: &'static str,
 }
 
-/// What may be said of a fault of any kind.
+/// Settings common to faults of any kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultCommon {
     /// Name shown in reports; default: its effect.
     pub name: String,
-    /// Start, counted from the start of measuring. Without it the fault is sticky: present from before the first
+    /// Start, counted from the start of measuring. Without it the fault is sticky: in effect from before the first
     /// request until after the last.
     pub at: Option<Span>,
     /// Duration; default: until the end of the run.
     pub lasts: Option<Span>,
-    /// Which of the experiment's targets it is about; runs against others go on without it. Empty for all.
+    /// The target that it affects; runs against others continue without the fault. Empty for all.
     pub target: String,
-    /// The other host on which it is injected; `None`: where the experiment runs.
+    /// The other host that injects it; `None` for the host that runs the experiment.
     pub host: Option<HostName>,
 }
 
 impl FaultCommon {
-    /// When it begins and ends, from the start of measuring; `None` for "before" and "after".
+    /// When it begins and ends, from the start of measuring. `None` means before the start, and until after the end.
     pub fn times(&self) -> (Option<Duration>, Option<Duration>) {
         let at = self.at.map(|at| at.0);
         (
@@ -69,38 +68,38 @@ impl FaultCommon {
     }
 }
 
-/// What a fault is about.
+/// What a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// A target, whatever it is.
+    /// A target of any kind.
     Target,
     /// The process of a target that the experiment serves.
     Process,
-    /// The whole machine or the lab: a target only says in which runs.
+    /// The whole machine or the lab: a target only selects the runs.
     Machine,
-    /// The processes of a service, wherever that is: a target only says in which runs.
+    /// The processes of a service, on any host: a target only selects the runs.
     Service,
 }
 
-/// A fault of one kind, as it is written.
+/// A fault of one kind, as written in the file.
 pub trait Kind: Any + Debug + Send + Sync {
-    /// Purpose of the experiment.
+    /// What it affects.
     fn about(&self) -> About;
 
-    /// Whether it is injected at the fault layer of its target's device, which gets one on top if it has none.
+    /// Whether it is injected at the fault layer of its target's device; a device without one gets one on top.
     fn wants_fault_layer(&self) -> bool {
         false
     }
 
-    /// The service whose processes it is about, if it is about one.
+    /// The service whose processes it affects, if any.
     fn service(&self) -> Option<&str> {
         None
     }
 
-    /// What it does, in a word or two.
+    /// Its effect, in a word or two.
     fn what(&self) -> String;
 
-    /// Where it is: a target's name, a link's, the machine.
+    /// The affected place: a target's name, a link's, the machine.
     fn place(&self, common: &FaultCommon) -> String {
         if common.target.is_empty() {
             "this machine".to_string()
@@ -109,79 +108,79 @@ pub trait Kind: Any + Debug + Send + Sync {
         }
     }
 
-    /// What a record says that it does, when the driver's own words leave out where.
+    /// The effect to record, if the driver's description doesn't include the place.
     fn recorded_as(&self, common: &FaultCommon) -> Option<String> {
         let _ = common;
         None
     }
 
-    /// Reads the files that it names; relative paths count from the folder that is asked for a key's. Called before
-    /// its check.
+    /// Reads the files that it names; relative paths are resolved in the `folder` of the key. Called before its check.
     ///
     /// # Errors
-    /// The key, below that of the fault, whose file cannot be used, and why.
+    /// The key, below the fault, whose file cannot be used, and why.
     fn read_files(&mut self, folder: &dyn Fn(&[&str]) -> PathBuf) -> Result<(), FileMistake> {
         let _ = folder;
         Ok(())
     }
 
-    /// Whether it can be, as far as the experiment's file says.
+    /// Checks whether the fault is possible, as far as the experiment's file says.
     ///
     /// # Errors
-    /// The key that is wrong, and what would be right.
+    /// The wrong key, and what would be right.
     fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
-    /// What comes of it and another one that is there at the same time, of any kind, in runs that both are in;
-    /// `None` when they have nothing to do with each other, or when the other one knows.
+    /// The combined effect with another fault, of any kind, at the same time in the same runs. `None` if they don't
+    /// affect each other, or if the other fault decides.
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
     }
 
-    /// Why it cannot be in one run with another one at all, even at different times.
+    /// Why it cannot be in the same run with another fault at all, even at different times.
     fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
     }
 
-    /// What the agent of another host is asked for; `None`: it is not for other hosts.
+    /// The request to the agent of another host; `None` if agents don't inject this kind.
     fn on_host(&self, common: &FaultCommon) -> Option<HostFault> {
         let _ = common;
         None
     }
 
-    /// The share of a core that it takes, and of which cores (none named: of all).
+    /// The share of a core that it takes, and of which cores (if empty, of all).
     fn core_share(&self) -> Option<(f64, &[usize])> {
         None
     }
 
-    /// Whether `for` counts from when it shows rather than from its begin: of one that takes seconds to be put in place.
+    /// Whether `for` counts from the proof of its effect rather than from its start, for faults
+    /// that take seconds to inject.
     fn lasts_once_shown(&self) -> bool {
         false
     }
 
-    /// Whether this machine can do it, asked before anything is started.
+    /// Checks that this machine can inject it, before anything is started.
     ///
     /// # Errors
-    /// What it lacks.
+    /// What the machine lacks.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// Finds what it is about, once targets are open and roles and lab are there.
+    /// Finds what it affects, once targets are open and roles and lab are running.
     ///
     /// # Errors
-    /// What it is about is not there.
+    /// What it affects doesn't exist.
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>)
     -> Result<Prepared, DriverError>;
 }
 
-/// What an experiment's file says, for checks.
+/// The content of an experiment's file, for checks.
 pub trait Stage {
     /// The target of that name.
     fn target(&self, name: &str) -> Option<&Target>;
 
-    /// The role that serves the target of that name, if the experiment has it served.
+    /// The role that serves the target with this name, if the experiment serves it.
     fn role(&self, target: &str) -> Option<Box<dyn RoleKind>> {
         self.target(target).and_then(Target::role)
     }
@@ -189,7 +188,7 @@ pub trait Stage {
     /// The names of all targets.
     fn target_names(&self) -> Vec<String>;
 
-    /// What is to be said of a service that the experiment does not have.
+    /// The message for a service that the experiment doesn't have; `None` if it has it.
     fn unknown_service(&self, name: &str) -> Option<String>;
 
     /// Whether a service runs on another machine.
@@ -198,7 +197,7 @@ pub trait Stage {
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;
 
-    /// The hosts, for looking them up.
+    /// All hosts, for lookups.
     fn hosts(&self) -> Hosts;
 
     /// The hosts whose workers send requests to a target.
@@ -207,7 +206,7 @@ pub trait Stage {
         vec![self.hosts().worker().clone()]
     }
 
-    /// The settings of a link at each point of this target (empty: of all), with the point's label.
+    /// The settings of a link at each point of this target (if empty, at all points), with the point's label.
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])>;
 }
 
@@ -215,17 +214,17 @@ pub trait Stage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", .key.join("."))]
 pub struct FileMistake {
-    /// Of the `[[fault]]`, and below it.
+    /// The key, within the `[[fault]]`.
     pub key: &'static [&'static str],
     /// What is wrong, and what to do.
     pub what: String,
 }
 
-/// What cannot be, at which key, and what would be right.
+/// A mistake in a fault: the key, what is wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}; {help}")]
 pub struct Mistake {
-    /// Of the `[[fault]]`.
+    /// The key in the `[[fault]]`.
     pub key: &'static str,
     /// What is wrong.
     pub what: String,
@@ -234,7 +233,7 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// Something wrong with the value of `key`.
+    /// A mistake in the value of `key`.
     pub fn new(key: &'static str, what: impl Into<String>, help: impl Into<String>) -> Mistake {
         Mistake {
             key,
@@ -244,13 +243,13 @@ impl Mistake {
     }
 }
 
-/// What stands when the schedule is made.
+/// What is running when the schedule is created.
 pub struct Scene<'a> {
     /// The open targets; a fault may put a layer on one.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
     /// The targets that the experiment serves itself.
     pub roles: &'a BTreeMap<String, Arc<dyn Role>>,
-    /// The services that it started.
+    /// The services that the experiment started.
     pub services: &'a BTreeMap<String, Arc<dyn Role>>,
     /// An emulated network of hosts and links.
     pub lab: Option<&'a BuiltLab>,
@@ -264,7 +263,7 @@ impl Scene<'_> {
     /// The process of a target that the experiment serves.
     ///
     /// # Errors
-    /// It is not one of those.
+    /// The experiment doesn't serve this target.
     pub fn role(&self, target: &str) -> Result<Arc<dyn Role>, DriverError> {
         let unfit = || {
             let advice =
@@ -277,7 +276,7 @@ impl Scene<'_> {
     /// A service that the experiment started.
     ///
     /// # Errors
-    /// It did not.
+    /// The experiment didn't start this service.
     pub fn service(&self, name: &str) -> Result<Arc<dyn Role>, DriverError> {
         let started: Vec<&str> = self.services.keys().map(String::as_str).collect();
         let unfit = || {
@@ -289,7 +288,7 @@ impl Scene<'_> {
         self.services.get(name).cloned().ok_or_else(unfit)
     }
 
-    /// The lab as it stands.
+    /// The running lab.
     ///
     /// # Errors
     /// There is none.
@@ -303,8 +302,8 @@ impl Scene<'_> {
         self.lab.cloned().ok_or_else(unfit)
     }
 
-    /// Whoever drives the layers of a target's device. With `on_top`, a device of this process that has no
-    /// layer for faults gets one.
+    /// The controls for the layers of a target's device. With `on_top`, a device of this process
+    /// without a fault layer gets one.
     ///
     /// # Errors
     /// The target is not open.
@@ -329,26 +328,25 @@ impl Scene<'_> {
         Ok(Arc::new(Local::new([(lun, backend.handles())])))
     }
 
-    /// The LUN of a target that is measured.
+    /// The measured LUN of a target.
     pub fn lun(&self, target: &str) -> u16 {
         self.luns.get(target).copied().unwrap_or(0)
     }
 }
 
-/// Makes a driver for a run.
+/// Creates a driver for a run.
 pub type Make = Box<dyn Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send>;
 
-/// A fault that has found what it is about.
+/// A fault that has found what it affects.
 pub struct Prepared {
-    /// Makes its driver for each run.
+    /// Creates its driver for each run.
     pub make: Make,
-    /// Who drives the layers of its device, and its LUN, if it is about a device: its arrays are made whole
-    /// before each run.
+    /// If it affects a device: the device's controls and LUN, with which its arrays are repaired before each run.
     pub device: Option<(Arc<dyn Controls>, u16)>,
 }
 
 impl Prepared {
-    /// A fault that is not about a device.
+    /// A fault that doesn't affect a device.
     pub fn new(
         make: impl Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send + 'static,
     ) -> Prepared {
@@ -359,15 +357,15 @@ impl Prepared {
     }
 }
 
-/// What comes of two faults at once.
+/// The result of two simultaneous faults.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Together {
-    /// Both are there; how.
+    /// Both are in effect; how.
     Both(String),
     /// Not possible.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
         /// What to write instead.
         instead: &'static str,
@@ -375,7 +373,7 @@ pub enum Together {
 }
 
 impl Together {
-    /// Both are there; how.
+    /// Both are in effect; how.
     pub fn both(how: impl Into<String>) -> Option<Together> {
         Some(Together::Both(how.into()))
     }
@@ -389,59 +387,59 @@ impl Together {
     }
 }
 
-/// A fault in a pair.
+/// One fault of a pair.
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
-    /// When, and against which target.
+    /// Its time and target.
     pub common: &'a FaultCommon,
-    /// What.
+    /// Its kind.
     pub kind: &'a dyn Kind,
 }
 
-/// Two faults that are in the same runs, seen from one of them.
+/// Two faults in the same runs, from the perspective of one of them.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
-    /// The one that is asked.
+    /// The fault that is asked.
     pub me: Side<'a>,
-    /// The other one.
+    /// The other fault.
     pub other: Side<'a>,
     /// The rest of the file.
     pub stage: &'a dyn Stage,
 }
 
 impl<'a> Pair<'a> {
-    /// The other one, if it is of this kind.
+    /// The other fault, if it is of this kind.
     pub fn other_as<T: Kind>(&self) -> Option<&'a T> {
         (self.other.kind as &dyn Any).downcast_ref()
     }
 
-    /// Whether both are about one and the same target.
+    /// Whether both affect the same target.
     pub fn same_target(&self) -> bool {
         !self.me.common.target.is_empty() && self.me.common.target == self.other.common.target
     }
 
-    /// From when to when this one is there.
+    /// The time of this fault.
     pub fn my_times(&self) -> Times {
         Times::of(self.me.common)
     }
 
-    /// From when to when the other one is there.
+    /// The time of the other fault.
     pub fn other_times(&self) -> Times {
         Times::of(self.other.common)
     }
 }
 
-/// From when to when; before everything and after it, where a fault does not say.
+/// A period of time, which may start before the run and end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// From the start of measuring; `None`: before it.
     pub begin: Option<Duration>,
-    /// The longest there is where a fault lasts until the end.
+    /// The largest duration if the fault lasts until the end.
     pub end: Duration,
 }
 
 impl Times {
-    /// Of a fault.
+    /// The time of a fault.
     pub fn of(common: &FaultCommon) -> Times {
         let (begin, end) = common.times();
         Times {
@@ -450,18 +448,18 @@ impl Times {
         }
     }
 
-    /// Whether there is a time in both. One that begins when the other ends comes after it.
+    /// Whether the two overlap. A fault that begins when the other ends doesn't overlap it.
     pub fn meet(self, other: Times) -> bool {
         let before = |a: Times, b: Times| b.begin.is_none_or(|begin| begin < a.end);
         before(self, other) && before(other, self)
     }
 
-    /// Whether `other` begins or ends while this one is there.
+    /// Whether `other` begins or ends during this one.
     pub fn hold_an_end_of(self, other: Times) -> bool {
         self.meet(other) && !(other.begin <= self.begin && self.end < other.end)
     }
 
-    /// Whether all of `other` is in this one.
+    /// Whether this one includes all of `other`.
     pub fn cover(self, other: Times) -> bool {
         self.begin <= other.begin && other.end <= self.end
     }

@@ -1,4 +1,4 @@
-//! The fault layer that a device gets for storage faults, here and in a target that an experiment serves.
+//! The fault layer that storage faults need on a device, in this process and in a target that an experiment serves.
 
 use std::sync::Arc;
 

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use super::entry::FaultEntry;
 use super::kind::{Pair, Stage, Times, Together};
 
-/// Two faults of an experiment, by their places in its list (from 0), and what comes of them.
+/// Two faults of an experiment, by their index in its list (from 0), and their combined effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Overlap {
-    /// The one that stands first in the file.
+    /// The first one in the file.
     pub first: usize,
     /// The other one.
     pub second: usize,
-    /// What comes of them.
+    /// Their combined effect.
     pub together: Together,
 }
 
-/// All pairs of faults that have to do with each other, in the order of the file, the rest of which is `stage`.
+/// All pairs of faults that affect each other, in the order of the file; `stage` is the rest of the file.
 pub fn overlaps(faults: &[FaultEntry], stage: &dyn Stage) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (second, b) in faults.iter().enumerate() {
@@ -37,7 +37,8 @@ pub fn overlaps(faults: &[FaultEntry], stage: &dyn Stage) -> Vec<Overlap> {
     found
 }
 
-/// Without a target a fault is there in every run. Faults on different hosts have nothing to do with each other.
+/// Whether two faults can be in the same run. A fault without a target is in every run. Faults on different hosts don't
+/// affect each other.
 fn in_same_runs(a: &FaultEntry, b: &FaultEntry) -> bool {
     if a.common.host != b.common.host {
         return false;
@@ -69,7 +70,7 @@ fn of(a: &FaultEntry, b: &FaultEntry, stage: &dyn Stage) -> Option<Together> {
     ways.iter().find_map(|pair| pair.me.kind.overlap(pair))
 }
 
-/// Faults whose shares of a core are more than there is of it.
+/// Faults whose combined shares exceed a core.
 fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
     let all = brunt_lab::usable_cores();
     let shares: Vec<(usize, f64, Vec<usize>)> = faults
@@ -88,7 +89,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
     let times = |index: usize| Times::of(&faults[index].common);
     let mut found = BTreeMap::new();
     for (second, share, cores) in &shares {
-        // At the begin of each, the others that are there then.
+        // At the start of each fault, count those in effect then.
         let there = shares.iter().filter(|(index, _, _)| {
             let older = (times(*index).begin, index) < (times(*second).begin, second);
             older
@@ -140,7 +141,7 @@ mod tests {
     use crate::host::Hosts;
     use brunt_lab::link::Settings;
 
-    /// A file with nothing but faults.
+    /// A file that contains only faults.
     struct Bare;
 
     impl Stage for Bare {
@@ -186,8 +187,8 @@ mod tests {
             .fault
     }
 
-    /// For each two kinds that have to do with each other, either both are possible or the refusal
-    /// has its reason; the order in the file does not matter.
+    /// For every two kinds that affect each other, either both are possible or the refusal has its reason; their order
+    /// in the file doesn't matter.
     #[test]
     fn pairs() {
         let check = |a: &str, b: &str, expected: Option<Result<&str, &str>>| {
@@ -296,7 +297,7 @@ mod tests {
         );
     }
 
-    /// Two faults at one layer are refused only when the younger could hit nothing at all.
+    /// Two faults at one layer are refused only if the younger one could affect nothing.
     #[test]
     fn at_one_layer() {
         let check = |older: &str, younger: &str, possible: bool| {
@@ -337,8 +338,7 @@ mod tests {
         ));
     }
 
-    /// Shares of a core add up to the core at most, all that are there counted; and a target
-    /// stays on its cores.
+    /// The shares of all simultaneous faults add up to at most the core; a target stays on its cores.
     #[test]
     fn shares_of_a_core() {
         let cpu =

@@ -1,6 +1,5 @@
 //! The fault driver for the process of a served target, or those of a service: freezes them, or kills and restarts
-//! them. The process is
-//! looked up when the fault starts, because an earlier fault of the same run may have replaced it.
+//! them. The process is looked up when the fault starts, because an earlier fault of the same run may have replaced it.
 //!
 //! The rule: the role is marked as away before the signal is sent and until it is back, so that faults inside
 //! it can distinguish a late answer from one that never comes.
@@ -27,7 +26,7 @@ pub(super) struct ProcessFault {
 }
 
 impl ProcessFault {
-    /// Stands still, or dies: what it is away by.
+    /// A fault that freezes or kills the process, according to `away`.
     pub fn new(role: Arc<dyn Role>, away: Absence) -> ProcessFault {
         ProcessFault {
             role,
@@ -46,11 +45,11 @@ impl FaultDriver for ProcessFault {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
-        // One at a time: another fault of the process may end later than it was meant to.
+        // One at a time: another fault of the process may end later than planned.
         if !self.role.goes_away(self.away) {
             return Ok(None);
         }
-        // One that died by itself before is not started again as if nothing had been.
+        // A process that died on its own is not restarted as if nothing had happened.
         self.role.check().inspect_err(|_| self.role.comes_back())?;
         let mut fault = Arc::clone(&self.role).outage(self.away);
         let proof = fault.inject(&Clock::Monotonic);
@@ -74,8 +73,8 @@ impl FaultDriver for ProcessFault {
             return Err(DriverError::NotThere);
         };
         let proof = fault.remove(&Clock::Monotonic);
-        // A process that was started again is back since then, and may be away once more by now. Of one that could
-        // not be started again nobody waits for an answer.
+        // A restarted process is marked as running already, and may be away again by now. If the restart failed,
+        // nothing waits for an answer.
         if self.away == Absence::Frozen {
             self.role.comes_back();
         }
@@ -92,7 +91,7 @@ impl Drop for ProcessFault {
     }
 }
 
-/// Only what is served by a process can be stopped.
+/// Checks that a process serves the target; otherwise it cannot be stopped.
 fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
     let launch = stage.role(&common.target).map(|role| role.launch());
     if matches!(launch, Some(Launch::Process { .. })) {
@@ -117,7 +116,7 @@ pub enum ProcessKey {
 }
 
 impl ProcessKey {
-    /// As its agent is asked for it.
+    /// The process as named in the request to its agent.
     pub fn of_host(&self) -> HostProcess {
         match self {
             ProcessKey::Named(name) => HostProcess::Named(name.clone()),
@@ -126,17 +125,17 @@ impl ProcessKey {
     }
 }
 
-/// Whose process it is, as a fault says.
+/// The processes that a fault names.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Whose<'a> {
-    /// Of a service.
+    /// A service.
     pub service: Option<&'a String>,
-    /// Of another host.
+    /// A process of another host.
     pub process: Option<&'a ProcessKey>,
 }
 
 impl Whose<'_> {
-    /// What the fault is about.
+    /// What the fault affects.
     pub fn about(self) -> About {
         if self.service.is_some() {
             About::Service
@@ -145,7 +144,7 @@ impl Whose<'_> {
         }
     }
 
-    /// Where it is.
+    /// The affected place.
     pub fn place(self, common: &FaultCommon) -> String {
         self.service.map_or_else(
             || common.target.clone(),
@@ -153,7 +152,7 @@ impl Whose<'_> {
         )
     }
 
-    /// The role whose process it is.
+    /// The role that owns the process.
     pub fn role(
         self,
         common: &FaultCommon,
@@ -166,7 +165,7 @@ impl Whose<'_> {
     }
 }
 
-/// Whether a process can be frozen or killed: that of a target, of a service, or one that is named on another host.
+/// Checks that the process can be frozen or killed: that of a target, of a service, or a named one on another host.
 pub(super) fn check(
     key: &'static str,
     whose: Whose<'_>,
@@ -217,7 +216,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether two faults are about one process.
+/// Whether two faults affect the same process.
 pub(super) fn is_same(pair: &Pair<'_>, mine: Whose<'_>, other: Whose<'_>) -> bool {
     let is_named =
         pair.me.common.host.is_some() || mine.service.is_some() || other.service.is_some();
@@ -228,7 +227,7 @@ pub(super) fn is_same(pair: &Pair<'_>, mine: Whose<'_>, other: Whose<'_>) -> boo
     }
 }
 
-/// What comes of two faults of one process.
+/// The refusal of two simultaneous faults of one process.
 pub(super) fn away_twice() -> Option<Together> {
     Together::refused(
         "a frozen or dead process can be neither frozen nor killed",

@@ -1,8 +1,8 @@
-//! Runs an experiment's faults on the clock of its runs: an actor for each injects it at its time, proves it,
-//! removes it and proves that it is gone. It is the last hook of a [`crate::study::Study`].
+//! Runs an experiment's faults on the clock of its runs: for each fault, an actor injects it at its time, proves it,
+//! removes it and proves that it is gone. This is the last hook of a [`crate::study::Study`].
 //!
-//! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a
-//! fault that was not in effect is worse than none. Whatever ends a run also ends its faults.
+//! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a fault that
+//! was not in effect is worse than none. Whatever ends a run also ends its faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,23 +30,23 @@ use crate::role::Role;
 use brunt_result::summary::{FaultSummary, RunSummary};
 use brunt_result::void::VoidReason;
 
-/// A fault's thread, and how to tell it something.
+/// A fault's thread, and the channel to it.
 type Running = (SyncSender<Signal>, JoinHandle<Ended>);
 
-/// A fault that no run of the experiment can have.
+/// A fault that is impossible in every run of the experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("fault '{fault}': {source}")]
 pub struct ScheduleError {
-    /// What reports call it.
+    /// Its name in reports.
     pub fault: String,
-    /// Why not.
+    /// The reason.
     pub source: DriverError,
 }
 
 /// One fault of the schedule.
 struct Line {
     entry: FaultEntry,
-    /// Points of the experiment (by index) against its target.
+    /// Indexes of the experiment's points against its target.
     points: Vec<u32>,
     prepared: Prepared,
 }
@@ -55,18 +55,19 @@ struct Line {
 pub struct FaultSchedule {
     lines: Vec<Line>,
     threads: Vec<(u32, Running)>,
-    /// Of the run under way.
+    /// The current run's.
     series: Series,
-    /// Of the run that ended.
+    /// The last run's.
     records: Vec<FaultRecord>,
 }
 
 impl FaultSchedule {
-    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself,
-    /// `services` the programs that it started, `lab` its hosts and links, `fleet` other hosts, which were reached. A device of this process that storage faults need a layer on gets one.
+    /// Finds what the experiment's faults affect. `roles` are the targets that it serves, `services` the programs that
+    /// it started, `lab` its hosts and links, `fleet` the other hosts, which must be connected. A device of this
+    /// process gets a fault layer if storage faults need one.
     ///
     /// # Errors
-    /// A fault names a layer that is not there, or none where there are several.
+    /// What a fault should affect doesn't exist; for example, it names an unknown layer, or none of several.
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
@@ -122,7 +123,7 @@ impl FaultSchedule {
         })
     }
 
-    /// Ends the actors of the run under way; the first failure that counts.
+    /// Ends the actors of the current run; returns the first failure that counts.
     fn join(&mut self, complete: bool) -> Result<(), HookError> {
         let over = Clock::Monotonic.now();
         for (_, (signals, _)) in &self.threads {
@@ -161,7 +162,7 @@ impl FaultSchedule {
 impl RunHook for FaultSchedule {
     fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
         (self.series, self.records) = Default::default();
-        // What a fault of the run before has put out of an array is replaced.
+        // Repair arrays from which a fault of the previous run removed a member.
         for (controls, lun) in self
             .lines
             .iter()
@@ -194,7 +195,7 @@ impl RunHook for FaultSchedule {
                     HookError::not_ready_here("cannot start a thread for a fault", error)
                 })?;
             self.threads.push((index, (signals, thread)));
-            // A sticky fault is there before the first request. A thread that has failed says so at the end.
+            // A sticky fault is in effect before the first request. A thread that failed reports it at the end.
             let _ = is_ready.recv();
         }
         Ok(())

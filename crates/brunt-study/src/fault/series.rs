@@ -6,21 +6,21 @@ use brunt_result::{Interval, Outcome, RequestStatus};
 
 use brunt_result::degradation::{IntervalFigures, IntervalTimes, WaitingFigures};
 
-/// The intervals of one run, in their order.
+/// The intervals of one run, in order.
 #[derive(Default)]
 pub(super) struct Series {
-    /// Begin and end of each, and what happened in it; its times are not filled in yet.
+    /// Start and end of each, and its figures; their times are filled in later.
     intervals: Vec<(Nanos, Nanos, IntervalFigures)>,
 }
 
 impl Series {
-    /// Keeps one. Called once an interval by the collecting thread.
+    /// Adds an interval. Called once per interval by the collecting thread.
     pub fn push(&mut self, interval: &Interval) {
         self.intervals
             .push((interval.start, interval.end, stretch(interval)));
     }
 
-    /// With their times from the start of measuring, which is known when the run is over.
+    /// The intervals with times from the start of measuring, which is known only after the run.
     pub fn of(&self, outcome: &Outcome) -> Vec<IntervalFigures> {
         let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
         let timed = |(start, end, stretch): &(Nanos, Nanos, IntervalFigures)| IntervalFigures {
@@ -32,10 +32,10 @@ impl Series {
     }
 }
 
-/// What degradation is computed from.
+/// The figures from which degradation is computed.
 fn stretch(interval: &Interval) -> IntervalFigures {
     let figures = &interval.figures;
-    // Two thirds of a megabyte are copied only if there are several kinds.
+    // Copy the histograms (two thirds of a megabyte) only if there are several kinds.
     let together;
     let mut done = figures
         .ops()
@@ -77,7 +77,7 @@ mod tests {
     const STALL: (u64, u64) = (2_000_000_000, 3_000_000_000);
     const SERVICE: u64 = 4_000_000;
 
-    /// The intervals of requests that are due and done at these times.
+    /// The intervals of requests, given when each is due and done.
     fn series(requests: &[(u64, u64)]) -> Vec<IntervalFigures> {
         let mut series = Series::default();
         for index in 0..INTERVALS {
@@ -107,7 +107,7 @@ mod tests {
         series.of(&outcome)
     }
 
-    /// When a request that is due then is done.
+    /// When a request that is due at `due` is done.
     fn done(due: u64) -> u64 {
         match due + SERVICE {
             done if (STALL.0..STALL.1).contains(&done) => STALL.1,
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// So many slots of a closed loop, of which all but `alive` stand still during the stall.
+    /// Requests of a closed loop with `depth` slots, of which all but `alive` are stalled during the stall.
     fn closed(depth: usize, alive: usize) -> Vec<(u64, u64)> {
         let slot = |slot: usize| {
             let next = move |due: &u64| match slot < alive {
@@ -135,8 +135,8 @@ mod tests {
         due.map(|due| (due, done(due))).collect()
     }
 
-    /// Mean, 99th percentile and maximum in microseconds, and how many wait at the end: of all requests that were done
-    /// between these times or due by the end of it, those by their age then.
+    /// Mean, 99th percentile and maximum in microseconds, and the number of requests waiting at the end: of all
+    /// requests that completed in the period or were due by its end; those still waiting count with their age then.
     fn truth(requests: &[(u64, u64)], (from, to): (u64, u64)) -> (f64, f64, f64, u64) {
         let there = requests
             .iter()
@@ -161,7 +161,7 @@ mod tests {
         assert!(off <= share, "{name}: {found} is not {truth}");
     }
 
-    /// The figures of a stall are those of arithmetic, in closed and open loops, whether all stands still or most, and
+    /// The figures of a stall match the arithmetic, in closed and open loops, with all or most slots stalled, and
     /// whether or not the fault ends with an interval.
     #[test]
     fn a_stall_shows_in_its_phase() {
@@ -207,7 +207,7 @@ mod tests {
                 assert!(answer.seconds().is_some(), "{name}: {answer:?}");
             }
         };
-        // Within an interval the requests that are due until the fault's end are not known.
+        // Within an interval, the number of requests due until the fault's end is unknown.
         for (end, of_edge) in [(STALL.1, 1e-3), (STALL.1 - LENGTH / 4, 0.1)] {
             check("closed", &closed(32, 0), end, 1e-3);
             check("one of 32 goes on", &closed(32, 1), end, of_edge);

@@ -1,4 +1,4 @@
-//! A machine with an agent that listens (`brunt agent --listen`), behind TLS with certificates on both sides.
+//! A machine with a listening agent (`brunt agent --listen`), behind TLS with certificates on both sides.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A virtual machine that a service of the experiment keeps. What the service opens as the machine's disk is opened on the
-//! service's host, so that a load in the machine goes through a guest's file system and page cache and then over that host's
-//! links. Its agent speaks over a serial port that ends at a Unix socket in the service's folder, which is no part of the
-//! measured network.
+//! A virtual machine run by a service of the experiment. The service opens the machine's disk on the service's
+//! host, so a load in the machine passes through a guest's file system and page cache, then over that host's
+//! links. Its agent communicates over a serial port that ends at a Unix socket in the service's folder and is not
+//! part of the measured network.
 
 use std::sync::Arc;
 

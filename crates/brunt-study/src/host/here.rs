@@ -1,5 +1,5 @@
-//! The machine that runs the experiment: in every experiment, by its reserved name. Roles listen on loopback, so no
-//! host of a lab reaches them.
+//! The machine that runs the experiment: part of every experiment, under its reserved name. Roles listen on loopback,
+//! so no lab host reaches them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -40,7 +40,7 @@ impl HostKind for Here {
     }
 }
 
-/// Starts programs as any program does.
+/// Starts programs on this machine.
 #[derive(Clone, Debug)]
 pub struct OnThisMachine {
     name: HostName,

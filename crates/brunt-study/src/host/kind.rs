@@ -16,83 +16,83 @@ use brunt_lab::LabError;
 use super::HostName;
 use crate::lab::BuiltLab;
 
-/// What a kind of host is, for its table.
+/// Describes a kind of host, for the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct HostInfo {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
-    /// Its keys under `[hosts.NAME]`. Where `marked`, the first one says that a host is of this kind.
+    /// Its keys under `[hosts.NAME]`. If `marked`, the first one selects this kind.
     pub keys: &'static [&'static str],
-    /// Whether a host is of this kind only if the first of `keys` is there.
+    /// Whether a host is of this kind only if the first of `keys` is present.
     pub marked: bool,
-    /// What it is, in a line.
+    /// Its description, in one line.
     pub help: &'static str,
-    /// What stands under `[hosts.NAME]`; `None` for a kind that is never written.
+    /// The content of `[hosts.NAME]`; `None` for a kind that never appears in a file.
     pub example: Option<&'static str>,
 }
 
-/// A host of one kind, as it is written.
+/// A host of one kind, as written in the file.
 pub trait HostKind: Debug + Send + Sync {
-    /// Whether links of the lab end there.
+    /// Whether links of the lab end at this host.
     fn has_links(&self) -> bool;
 
-    /// How something is started there, once the lab stands.
+    /// The launcher for programs on this host, once the lab is running.
     ///
     /// # Errors
-    /// The host does not stand.
+    /// The host isn't running.
     fn launcher(
         &self,
         name: &HostName,
         lab: Option<&BuiltLab>,
     ) -> Result<Arc<dyn Launcher>, LaunchError>;
 
-    /// The interfaces that it bridges, if it is a machine in the wire.
+    /// The interfaces that it bridges, if it acts as a bridge.
     fn bridge(&self) -> Option<&[String; 2]> {
         None
     }
 
-    /// A file there, to which its bridge saves the packets that come.
+    /// A file on the host to which its bridge saves the packets received.
     fn capture(&self) -> Option<&str> {
         None
     }
 
-    /// The name or address at which what it serves listens, if one is written.
+    /// The name or address at which its servers listen, if the file has one.
     fn address(&self) -> Option<&str> {
         None
     }
 
-    /// The service that keeps it, if it is a virtual machine.
+    /// The service that runs it, if it is a virtual machine.
     fn service(&self) -> Option<&str> {
         None
     }
 
-    /// Where its agent is reached, if it is another machine.
+    /// How to reach its agent, if it is another machine.
     ///
     /// # Errors
-    /// What is written leads nowhere.
+    /// Its settings lead to no address.
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
         Ok(None)
     }
 
-    /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
+    /// Where the agent runs that executes loads which name this host; `None` if loads cannot name it.
     fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         let _ = name;
         self.place().ok().flatten()
     }
 }
 
-/// What is wrong with a key of a host.
+/// A mistake in a key of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyMistake {
-    /// Which.
+    /// The key.
     pub key: &'static str,
-    /// What.
+    /// The mistake.
     pub what: String,
     /// What would be right.
     pub help: String,
 }
 
-/// Whether others could reach what listens at this name or address, as far as its text says.
+/// Checks that other hosts could reach a server at this name or address, as far as its text says.
 pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
     let Some(text) = address else { return Ok(()) };
     let is_odd =
@@ -114,16 +114,16 @@ pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
 /// Why nothing can be started on a host.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The lab does not have it.
+    /// The lab doesn't have it.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// It is one of the lab's, and no lab stands.
+    /// It is a lab host, and no lab is running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
-    /// It is another machine, whose agent starts what runs there.
+    /// It is another machine, whose agent starts its programs.
     #[error("host '{0}' is another machine, whose agent starts what runs there")]
     Elsewhere(HostName),
-    /// Nobody knows the address at which it is to serve.
+    /// The address at which it should serve is unknown.
     #[error(
         "host {host}: '{text}' has no address here ({source}); write address = \"10.0.0.9\", or another \
              address of that host, under [hosts.{host}]"
@@ -131,25 +131,25 @@ pub enum LaunchError {
     Address {
         /// Its name in the experiment.
         host: HostName,
-        /// What was looked up.
+        /// The name that was looked up.
         text: String,
-        /// What came of it.
+        /// The lookup's error.
         source: io::Error,
     },
 }
 
-/// How programs are started on a host.
+/// Starts programs on a host.
 pub trait Launcher: Send + Sync {
     /// The host's name in messages and samples.
     fn host(&self) -> &HostName;
 
-    /// Where roles on this host listen so that the experiment reaches them.
+    /// The address where roles on this host listen so that the experiment reaches them.
     fn address(&self) -> IpAddr;
 
-    /// This program, on that host.
+    /// The path of this program on that host.
     ///
     /// # Errors
-    /// It is not to be found.
+    /// It cannot be found.
     fn program(&self) -> io::Result<PathBuf> {
         std::env::current_exe()
     }
@@ -157,6 +157,6 @@ pub trait Launcher: Send + Sync {
     /// Makes `command` run there.
     ///
     /// # Errors
-    /// The host is not there any more.
+    /// The host is gone.
     fn place(&self, command: &mut Command) -> io::Result<()>;
 }

@@ -23,12 +23,12 @@ macro_rules! kinds {
         }
 
         impl HostSettings {
-            /// What it can do.
+            /// The interface of its kind.
             pub fn as_kind(&self) -> &dyn HostKind {
                 match self { $($(#[$only])* HostSettings::$config(config) => config,)* }
             }
 
-            /// What its kind is.
+            /// The description of its kind.
             pub fn info(&self) -> &'static HostInfo {
                 match self { $($(#[$only])* HostSettings::$config(_) => &$module::INFO,)* }
             }
@@ -55,19 +55,19 @@ kinds! {
     #[cfg(test)] test_only::TestOnly,
 }
 
-/// A kind's line of the table.
+/// A kind's entry in the table.
 pub struct HostEntry {
-    /// What it is.
+    /// Its description.
     pub info: &'static HostInfo,
     read: fn(Spanned<DeValue<'_>>) -> Result<HostSettings, toml::de::Error>,
     schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl HostSettings {
-    /// Reads a `[hosts.NAME]`, with the places that its keys have in a file.
+    /// Reads a `[hosts.NAME]` whose keys have their positions in a file.
     ///
     /// # Errors
-    /// A value, or a key that is not known; where, if the parser does not say.
+    /// A wrong value or an unknown key; with its position, if the parser doesn't report it.
     pub(crate) fn read(
         table: Spanned<DeTable<'_>>,
     ) -> Result<HostSettings, (Option<Range<usize>>, toml::de::Error)> {
@@ -86,7 +86,7 @@ impl HostSettings {
 
 impl<'de> Deserialize<'de> for HostSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostSettings, D::Error> {
-        // Whatever the format: its places are lost here, and found again by whoever has the file.
+        // Works with any format: positions are lost here; code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
         let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;

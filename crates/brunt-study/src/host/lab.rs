@@ -1,5 +1,5 @@
-//! A host of the lab: an emulated machine (network namespace). Named in `[lab] hosts`, or by its own table where
-//! it has settings.
+//! A host of the lab: an emulated machine (network namespace). Listed in `[lab] hosts`, or given its own table if it
+//! has settings.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl HostKind for LabHost {
         true
     }
 
-    /// An agent of its own, in its network and on its cores: the same that ssh starts on another machine.
+    /// A separate agent in the host's network and on its cores: the same program that ssh starts on another machine.
     fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         let address = HostAddress::Lab {
             name: name.to_string(),

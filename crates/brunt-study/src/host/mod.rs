@@ -1,6 +1,6 @@
-//! The hosts of an experiment in one name space: the machine that runs it, the hosts of its lab, and other machines.
-//! Every reference to a host (by a target, a workload, a link, a fault) is resolved by [`Hosts`]; code that starts
-//! something on a host gets a [`Launcher`] from it, and loads reach other hosts by their [`HostPlace`].
+//! The hosts of an experiment in one namespace: the machine that runs it, the hosts of its lab, and other machines.
+//! Every reference to a host (by a target, a workload, a link, a fault) is resolved by [`Hosts`], which also supplies a
+//! [`Launcher`] to code that starts something on a host; loads reach other hosts by their [`HostPlace`].
 //!
 //! The rule: there is one lookup, and one message for an unknown name.
 
@@ -41,32 +41,32 @@ pub struct Hosts {
     worker: HostName,
 }
 
-/// A host of an experiment, as far as its file says.
+/// A host of an experiment, as described by its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownHost {
-    /// What the file calls it.
+    /// Its name in the file.
     pub name: HostName,
-    /// Its kind, and what is said of it.
+    /// Its kind and settings.
     pub settings: HostSettings,
 }
 
-/// That no host has this name.
+/// No host has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown host '{name}'; the hosts of this experiment are: {known}")]
 pub struct NoHost {
-    /// What was asked for.
+    /// The requested name.
     pub name: HostName,
-    /// Those there are.
+    /// The existing names.
     pub known: String,
 }
 
-/// What is wrong with the hosts of a file, and at which key.
+/// A mistake in the hosts of a file, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {help}")]
 pub struct HostMistake {
-    /// Where: keys from the top of the file.
+    /// The keys from the top of the file.
     pub path: Vec<String>,
-    /// What.
+    /// The mistake.
     pub what: String,
     /// What would be right.
     pub help: String,
@@ -83,7 +83,7 @@ impl HostMistake {
 }
 
 impl Default for Hosts {
-    /// This machine alone.
+    /// Only this machine.
     fn default() -> Hosts {
         let here = KnownHost {
             name: HostName::local(),
@@ -97,10 +97,10 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// Those that a file has: under `[hosts]`, in its lab, and the machine itself.
+    /// All hosts of a file: under `[hosts]`, in its lab, and the machine itself.
     ///
     /// # Errors
-    /// Two of them have one name, or one is nowhere.
+    /// Two of them share a name, or one has no place.
     pub fn of(
         written: &BTreeMap<HostName, HostSettings>,
         lab: Option<&LabEntry>,
@@ -146,7 +146,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// One that has its own table.
+    /// Adds a host with its own table.
     fn add(
         &mut self,
         name: &HostName,
@@ -195,10 +195,10 @@ impl Hosts {
         Ok(())
     }
 
-    /// The host of this name.
+    /// The host with this name.
     ///
     /// # Errors
-    /// There is none; the message has the names of all.
+    /// There is none; the message lists all names.
     pub fn find(&self, name: &HostName) -> Result<&KnownHost, NoHost> {
         self.list
             .iter()
@@ -212,12 +212,12 @@ impl Hosts {
             })
     }
 
-    /// All of them: this machine, those of the lab in the order of the file, others by name.
+    /// All hosts: this machine, lab hosts in the order of the file, others by name.
     pub fn iter(&self) -> impl Iterator<Item = &KnownHost> {
         self.list.iter()
     }
 
-    /// Those of the lab, in the order of the file.
+    /// Lab hosts, in the order of the file.
     pub fn of_lab(&self) -> impl Iterator<Item = (&HostName, &LabHost)> {
         self.list.iter().filter_map(|host| match &host.settings {
             HostSettings::LabHost(lab) => Some((&host.name, lab)),
@@ -225,7 +225,7 @@ impl Hosts {
         })
     }
 
-    /// Other machines, and how they are reached.
+    /// Other machines, and how to reach them.
     pub fn places(&self) -> Vec<(HostName, HostPlace)> {
         let place =
             |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
@@ -238,19 +238,19 @@ impl Hosts {
             .is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
     }
 
-    /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
+    /// Where the agent runs that executes loads which name this host; `None` if loads cannot name it.
     pub fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         self.find(name).ok()?.settings.as_kind().runs_loads_at(name)
     }
 
-    /// Virtual machines, and the services that keep them.
+    /// Virtual machines, and the services that run them.
     pub(crate) fn guests(&self) -> impl Iterator<Item = (&HostName, &str)> {
         self.list
             .iter()
             .filter_map(|host| Some((&host.name, host.settings.as_kind().service()?)))
     }
 
-    /// Other machines in the wire.
+    /// Other machines that act as bridges.
     pub fn bridges(&self) -> Vec<BridgeHost> {
         let bridge = |host: &KnownHost| {
             let (name, kind) = (host.name.clone(), host.settings.as_kind());
@@ -264,7 +264,7 @@ impl Hosts {
         self.list.iter().filter_map(bridge).collect()
     }
 
-    /// Other machines that are to save the packets of a bridge, and are none.
+    /// Other machines that should save a bridge's packets, but have no bridge.
     pub(crate) fn captures_of_none(&self) -> impl Iterator<Item = &HostName> {
         let is_none = |host: &&KnownHost| {
             let kind = host.settings.as_kind();
@@ -273,36 +273,38 @@ impl Hosts {
         self.list.iter().filter(is_none).map(|host| &host.name)
     }
 
-    /// Where requests of workloads are made that name no hosts: what the lab says, its first host, or this machine.
+    /// The host that sends the requests of workloads without hosts: the lab's `worker`, the lab's
+    /// first host, or this machine.
     pub fn worker(&self) -> &HostName {
         &self.worker
     }
 }
 
-/// Another machine in the wire.
+/// Another machine that acts as a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeHost {
     /// Its name.
     pub name: HostName,
-    /// What it bridges.
+    /// The bridged interfaces.
     pub interfaces: [String; 2],
-    /// A file there for the packets that come.
+    /// A file on that machine for the packets received.
     pub capture: Option<String>,
 }
 
 impl KnownHost {
-    /// How something is started there; `lab` is the lab as it stands.
+    /// The launcher for programs on this host; `lab` is the running lab.
     ///
     /// # Errors
-    /// The host does not stand.
+    /// The host isn't running.
     pub fn launcher(&self, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
         self.settings.as_kind().launcher(&self.name, lab)
     }
 
-    /// Where targets and services of another machine listen: the address that is written, or that by which its agent is reached.
+    /// Where targets and services of another machine listen: the address in the file, or the
+    /// one that reaches its agent.
     ///
     /// # Errors
-    /// It is looked up, and there is none.
+    /// Looking up the name finds no address.
     pub fn serving_address(&self) -> Result<IpAddr, LaunchError> {
         let kind = self.settings.as_kind();
         let place = kind
@@ -321,7 +323,7 @@ impl KnownHost {
             .map_err(no_address)?
             .map(|address| address.ip())
             .collect();
-        // Of a name with both the older one, which more networks carry.
+        // Of a name with both versions, prefer IPv4, which more networks carry.
         let found = found
             .iter()
             .find(|address| address.is_ipv4())

@@ -1,5 +1,4 @@
-//! The name of a host in an experiment: one name space for whatever a host is. Names are looked up in
-//! [`super::Hosts`], and nowhere else.
+//! The name of a host in an experiment: one namespace for all kinds of hosts. Only [`super::Hosts`] looks names up.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +6,10 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-/// The name of the machine that runs the experiment; no other host may have it. Probes call it so, too.
+/// The name of the machine that runs the experiment; reserved, and also used by probes.
 pub const LOCAL: &str = brunt_probe::LOCAL;
 
-/// What an experiment's file calls a host.
+/// A host's name in an experiment's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostName(String);
@@ -21,12 +20,12 @@ impl HostName {
         HostName(LOCAL.to_string())
     }
 
-    /// As it is written.
+    /// The name as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Several, for a message.
+    /// Several names, for a message.
     pub(crate) fn listed(names: &[HostName]) -> String {
         names
             .iter()
@@ -60,7 +59,7 @@ impl PartialEq<&str> for HostName {
     }
 }
 
-/// A text, for editors.
+/// A string, for editors.
 impl JsonSchema for HostName {
     fn inline_schema() -> bool {
         true

@@ -1,4 +1,5 @@
-//! A machine that ssh reaches: an agent is started there for the experiment and ends with it, and nothing is left.
+//! A machine reached by ssh: the experiment starts an agent there, which ends with the experiment
+//! and leaves nothing behind.
 
 use std::sync::Arc;
 

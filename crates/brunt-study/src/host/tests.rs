@@ -4,11 +4,12 @@ use super::*;
 use crate::experiment::{Experiment, assert_mistake_at, changed};
 
 const LAB: &str = "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n";
-/// That of a guest.
+/// The service of the guest.
 const SERVICE: &str = "[services.vm]\nhost = \"server\"\ncommand = [\"sleep\", \"1000\"]\n";
 const REST: &str = "name = \"x\"\n[targets.t]\nserve = \"memory:1MiB\"\nhost = \"server\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
-/// Names are unique, and so are keys that say what a host is; help is present, one kind needs no key of its own, and examples are read as their kind.
+/// Names are unique, and so are the keys that select a kind; help is present, exactly one kind needs no such key, and
+/// examples parse as their kind.
 #[test]
 fn each_line_is_whole() {
     for (index, kind) in HOST_KINDS.iter().enumerate() {
@@ -45,7 +46,7 @@ fn each_line_is_whole() {
     );
 }
 
-/// Hosts of the lab may be listed, have tables of their own, or both; the machine itself is always there.
+/// Lab hosts may be listed, have their own tables, or both; the machine itself is always present.
 #[test]
 fn one_name_space() {
     let names = |text: &str| {
@@ -90,7 +91,7 @@ fn one_name_space() {
     );
 }
 
-/// Every place that names a host answers a wrong name alike, at its key.
+/// Every place that names a host reports a wrong name in the same way, at its key.
 #[test]
 fn mistakes() {
     let check = |from: &str, to: &str, at: &str, said: &str| {

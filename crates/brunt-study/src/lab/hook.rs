@@ -1,7 +1,7 @@
-//! The links of a lab during a run: set before it, counted after it.
+//! The links of a lab during a run: configured before it, counted after it.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an
-//! unintended packet loss invalidates the run.
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an unintended
+//! packet loss invalidates the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 use brunt_result::summary::RunSummary;
 
-/// Sets the links for each run; `points` is what they are at each point of the experiment.
+/// Configures the links for each run; `points` has their settings at each point of the experiment.
 pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {
     let (before, seen) = Default::default();
     Box::new(Links {
@@ -29,12 +29,12 @@ pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box
     })
 }
 
-/// Goes along with each run.
+/// The hook.
 struct Links {
     lab: BuiltLab,
     /// Settings of each link, for each point.
     points: Vec<BTreeMap<String, [Settings; 2]>>,
-    /// That of the run.
+    /// The current run's point.
     point: usize,
     before: BTreeMap<String, LinkReport>,
     seen: BTreeMap<String, LinkReport>,
@@ -46,7 +46,7 @@ impl Links {
     }
 }
 
-/// What is doubtful of a direction whose queue was full and too short for its line.
+/// A doubt about a direction whose queue was full and too short for its line.
 pub(crate) fn queue_doubt(name: &str, way: &Settings, counts: &LinkCounts) -> Option<String> {
     let warning = way.queue_warning().filter(|_| counts.queue_full > 0)?;
     let (full, of) = (counts.queue_full, counts.packets);

@@ -1,8 +1,8 @@
-//! A running lab: built from `[lab]`, configured for each run, checked after it. `brunt run` builds it inside
-//! a [`brunt_lab::stage`], starts targets on its hosts, and attaches it to every run.
+//! A running lab: built from `[lab]`, configured for each run, checked after it. `brunt run` builds it inside a
+//! [`brunt_lab::stage`], starts targets on its hosts, and attaches it to every run.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an
-//! unintended packet loss invalidates the run.
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an unintended
+//! packet loss invalidates the run.
 
 mod hook;
 mod traffic;
@@ -26,7 +26,7 @@ pub use hook::hook;
 pub(crate) use hook::queue_doubt;
 pub use traffic::traffic;
 
-/// A lab that stands. Clones are the same lab; it goes with the last of them.
+/// A running lab. Clones share it; dropping the last one removes it.
 #[derive(Clone)]
 pub struct BuiltLab {
     lab: Arc<Mutex<Lab>>,
@@ -37,8 +37,8 @@ pub struct BuiltLab {
 }
 
 impl BuiltLab {
-    /// Builds what `[lab]` describes, with those of the experiment's hosts that are the lab's. TCP between them uses
-    /// `congestion`, or else the kernel's default.
+    /// Builds the lab that `[lab]` describes, with the experiment's lab hosts. TCP between them uses `congestion`, or
+    /// else the kernel's default.
     ///
     /// # Errors
     /// The machine refuses; the text says what to do.
@@ -93,10 +93,10 @@ impl BuiltLab {
         })
     }
 
-    /// The calling thread, and all that it starts from now on, works on the workers' host and its cores.
+    /// Moves the calling thread, and everything that it starts from now on, to the workers' host and its cores.
     ///
     /// # Errors
-    /// The kernel refuses, which it does not in a lab of one's own.
+    /// The kernel refuses, which doesn't happen in a lab that we own.
     pub fn enter(&self) -> io::Result<()> {
         self.worker.settle()
     }
@@ -112,10 +112,10 @@ impl BuiltLab {
         }))
     }
 
-    /// Has the network of every host watched by a prober.
+    /// Makes a prober watch the network of every host.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// No file descriptor is left.
     pub fn watched(&self, watch: &Watch) -> io::Result<Vec<Watching>> {
         let watched = |host: &Host| {
             let network = Network::Namespace(Arc::new(host.descriptor()?));
@@ -129,12 +129,12 @@ impl BuiltLab {
         &self.hosts
     }
 
-    /// The host of the process that runs the experiment, on which requests are made of workloads that name no hosts.
+    /// The host of the experiment's own process, which sends the requests of workloads without hosts.
     pub fn worker(&self) -> HostName {
         HostName::from(self.worker.name())
     }
 
-    /// The hosts that a link joins, in the order of its directions: there, and back.
+    /// The hosts at the ends of a link, in the order of its directions: there, and back.
     pub fn between(&self, link: &str) -> Option<&[HostName; 2]> {
         self.between.get(link)
     }
@@ -168,7 +168,7 @@ impl Launcher for OnHost {
     }
 }
 
-/// Each link has its own chance.
+/// Gives each link a different random sequence.
 pub(in crate::lab) fn link_seed(seed: u64, number: usize) -> u64 {
     Random::for_part(seed, 0x11 + number as u64).next_u64()
 }

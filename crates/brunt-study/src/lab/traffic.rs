@@ -1,9 +1,10 @@
-//! What the links of a lab carry beside a run, as a hook: before it without load, if the experiment asks for that, and from
-//! when measuring begins until it ends. Its figures are those of [`brunt_result::transfer`].
+//! Measures the traffic of the lab's links, as a hook: before a run without load, if the experiment asks for that, and
+//! during the run from the start of measuring to its end. [`brunt_result::transfer`] holds the figures.
 //!
-//! The rule: bytes are those of the time in which the load was measured, not of connecting, ramp-up or draining. They are
-//! read before its begin, at it, and then every 20 ms; in a long run less often, but more than a hundred times.
-//! Where the load ends between two readings, links go on as before until then, and carry no more than the next one says.
+//! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining. The
+//! counters are read before that time begins, at its start, and then every 20 ms; in a long run less often, but more
+//! than a hundred times. If the load ends between two readings, traffic is extrapolated at the previous rate to the end
+//! of the load, up to the next reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,18 +25,18 @@ use super::BuiltLab;
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// Between two readings, at first.
+/// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(20);
-/// With more readings every second one is dropped, and they are made half as often.
+/// With more readings, every second one is dropped and the period doubles.
 const READINGS_MAX: usize = 256;
-/// How often it is asked during a stretch without load whether the experiment was interrupted.
+/// Interval between checks for an interruption during the idle time.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Bytes of each link, there and back.
 type Bytes = Vec<[u64; 2]>;
 
-/// Counts what links carry; to be begun after all that starts something in the lab. `points` is what they are at each
-/// point of the experiment; before each run nothing is done for `idle`, unless `interrupted` is set.
+/// Counts the traffic of links. This hook must begin after all hooks that start something in the lab. `points` has the
+/// links' settings at each point of the experiment; before each run, it idles for `idle`, unless `interrupted` is set.
 ///
 /// # Errors
 /// The machine refuses.
@@ -64,30 +65,30 @@ pub fn traffic(
     }))
 }
 
-/// Goes along with each run.
+/// The hook.
 struct Traffic {
     /// Names, in the order of all readings.
     links: Vec<String>,
-    /// Those that have a delay at any point.
+    /// Links that have a delay at any point.
     delayed: BTreeSet<String>,
     idle: Option<Duration>,
     interrupted: Arc<AtomicBool>,
     state: State,
-    /// Bytes a second before the run.
+    /// Bytes per second before the run.
     without_load: Option<Vec<[f64; 2]>>,
-    /// Why there is no meter any more.
+    /// Why the meter is lost.
     failed: Option<HookError>,
 }
 
-/// Where the meter is.
+/// The state of the meter.
 enum State {
     /// Between runs.
     Waits(Meter),
-    /// With a thread that reads it until the other side of the channel is gone.
+    /// A thread reads it until the channel closes.
     Reads(Sender<()>, JoinHandle<(Meter, std::io::Result<Readings>)>),
     /// A run has ended.
     Has(Meter, Readings),
-    /// It could not be read.
+    /// The meter could not be read.
     Lost,
 }
 
@@ -96,7 +97,7 @@ impl Traffic {
         HookError::new(VoidReason::LinksUnread, "the lab's links").because(source)
     }
 
-    /// What links carry while nobody asks for anything; `None` when that was interrupted.
+    /// The traffic of links without load; `None` if interrupted.
     fn rest(&self, meter: &mut Meter, idle: Duration) -> std::io::Result<Option<Vec<[f64; 2]>>> {
         let clock = Clock::Monotonic;
         let (from, before) = (clock.now(), meter.read()?);
@@ -123,7 +124,7 @@ impl RunHook for Traffic {
         self.without_load = None;
         let mut meter = match std::mem::replace(&mut self.state, State::Lost) {
             State::Waits(meter) | State::Has(meter, _) => meter,
-            // A run that was ended without its end.
+            // The previous run's `end` was not called or failed.
             State::Reads(..) | State::Lost => {
                 return Err(HookError::new(VoidReason::LinksUnread, "the lab's links"));
             }
@@ -143,7 +144,7 @@ impl RunHook for Traffic {
         let begin = start.after(ramp_up);
         let mut readings = Readings::from(PERIOD);
         let first = match ramp_up.is_zero() {
-            // Nothing of the load is carried before it begins, however early that is.
+            // Links carry no load before its start, so an early reading is accurate.
             true => meter.read().map(|bytes| readings.add(begin, bytes)),
             false => readings.read(&mut meter),
         };
@@ -185,7 +186,7 @@ impl RunHook for Traffic {
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 self.state = State::Has(meter, readings.map_err(Traffic::unread)?);
             }
-            // A run that never started.
+            // The run never started.
             other => self.state = other,
         }
         Ok(())
@@ -235,7 +236,7 @@ impl RunHook for Traffic {
         });
         run.transfer = Some(RunTransfer {
             seconds: outcome.end.since(outcome.start).as_secs_f64(),
-            // Those that completed later did not count in the rates either.
+            // Requests that completed later don't count in the rates either.
             useful_bytes: moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum(),
             links: named(readings.between(outcome.start, outcome.end, outcome.end))
                 .enumerate()
@@ -246,7 +247,7 @@ impl RunHook for Traffic {
     }
 }
 
-/// Counters of links over time: as many readings of a long run as of a short one.
+/// Counter readings over time, with a bounded number for runs of any length.
 struct Readings {
     period: Duration,
     made: Vec<(Nanos, Bytes)>,
@@ -268,7 +269,7 @@ impl Readings {
         Ok(())
     }
 
-    /// How long until the next reading; one is at `begin`.
+    /// Time until the next reading; one is due at `begin`.
     fn wait(&self, begin: Nanos) -> Duration {
         let now = Clock::Monotonic.now();
         let last = self.made.last().map_or(now, |(at, _)| *at);
@@ -293,7 +294,7 @@ impl Readings {
         }
     }
 
-    /// What links carried from then until then, of a load that ended at `end`.
+    /// The bytes carried in a period, for a load that ended at `end`.
     fn between(&self, from: Nanos, until: Nanos, end: Nanos) -> Bytes {
         let until = if until < end {
             self.at(until)
@@ -307,7 +308,7 @@ impl Readings {
         until.iter().zip(&from).map(less).collect()
     }
 
-    /// The counters when the load ended: they went on as between the two readings before, but not beyond the next.
+    /// The counters at the end of the load: extrapolated from the two readings before, up to the next reading.
     fn at_end(&self, end: Nanos) -> Vec<[f64; 2]> {
         let next = self.made.partition_point(|(at, _)| *at <= end);
         let known = next
@@ -330,7 +331,8 @@ impl Readings {
         found
     }
 
-    /// The counters at a time: between two readings in proportion, before the first and after the last those.
+    /// The counters at a time: interpolated between readings; before the first and after the
+    /// last, those of that reading.
     fn at(&self, when: Nanos) -> Vec<[f64; 2]> {
         let exact = |bytes: &Bytes| {
             bytes
@@ -365,7 +367,7 @@ mod tests {
         Nanos(millis * 1_000_000)
     }
 
-    /// A link that carries 3 bytes a millisecond one way and 1 the other, read for this long.
+    /// Readings for this time of a link that carries 3 bytes per millisecond one way and 1 the other.
     fn even(millis: u64) -> Readings {
         let mut readings = Readings::from(PERIOD);
         let mut now = 1_000;
@@ -376,7 +378,7 @@ mod tests {
         readings
     }
 
-    /// Any stretch can be asked for, and what lies outside of all readings adds nothing.
+    /// Any period is valid; times outside of all readings add nothing.
     #[test]
     fn bytes_of_any_stretch() {
         let readings = even(2_000);
@@ -393,7 +395,7 @@ mod tests {
         );
     }
 
-    /// A run of any length has no more readings than fit, at least half of that, and its first.
+    /// The readings of a run of any length fit the limit, are at least half of that, and include the first.
     #[test]
     fn long_runs_are_read_less_often() {
         for hours in [1, 24] {
@@ -413,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Where a load ends between two readings, all that it moved counts, and no more: links stand still after it.
+    /// If a load ends between two readings, exactly the bytes that it moved count: links are idle after it.
     #[test]
     fn a_load_ends_between_readings() {
         for end in [1_100, 1_101, 1_107, 1_119] {

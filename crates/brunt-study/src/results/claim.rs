@@ -1,7 +1,7 @@
-//! A folder for results that no other run writes to: made or locked before anything is opened, so that experiments that
-//! start at the same moment, or are given the same folder, never touch each other's files.
+//! A results folder that no other run writes to: created or locked before anything is opened, so that experiments that
+//! start at the same moment, or get the same folder, never touch each other's files.
 //!
-//! The rule: a folder is ours because we made it or hold its lock, never because it looked free.
+//! The rule: a folder is ours because we created it or hold its lock, never because it looked free.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,46 +11,47 @@ use std::path::{Path, PathBuf};
 
 use brunt_result::summary;
 
-/// Locked by the run that writes to the folder, and removed at its end. The folder's own lock is its readers'.
+/// Locked by the run that writes to the folder, and removed at its end. The lock on the folder
+/// itself belongs to readers.
 const CLAIM_FILE: &str = ".claim";
-/// Results tell much about a site; whoever may read them is up to their owner.
+/// Results reveal much about a site; their owner decides who may read them.
 const FOLDER_MODE: u32 = 0o700;
 
-/// Why a folder cannot be had.
+/// Why a folder cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// It has results.
+    /// It contains results.
     #[error("{} holds results already", .0.display())]
     HasResults(PathBuf),
     /// Another run writes to it.
     #[error("another run is writing its results to {}", .0.display())]
     InUse(PathBuf),
-    /// It cannot be made or read.
+    /// It cannot be created or read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A folder for one run's results. An empty one goes again with this, if it was made for it.
+/// A folder for one run's results. If it was created for the run and is still empty, dropping this removes it.
 #[derive(Debug)]
 pub struct ClaimedFolder {
     path: PathBuf,
-    /// [`CLAIM_FILE`], locked for as long as it is open, here or in a process that got it.
+    /// [`CLAIM_FILE`], locked while it is open, in this process or in one that it was handed to.
     lock: Option<File>,
-    /// Another process has the folder now.
+    /// Another process owns the folder now.
     passed_on: bool,
     made: bool,
 }
 
 impl ClaimedFolder {
-    /// This folder, whether it exists or not.
+    /// Claims this folder, which may exist.
     ///
     /// # Errors
-    /// It has results, or another run is about to write some.
+    /// It contains results, or another run is about to write some.
     pub fn of(path: &Path) -> Result<ClaimedFolder, ClaimError> {
         let io = io_error(path);
         if let Some(parent) = path.parent() {
@@ -70,7 +71,7 @@ impl ClaimedFolder {
         match lock(path) {
             Ok(lock) => folder.lock = lock,
             Err(error) => {
-                // The file there is another run's.
+                // The claim file belongs to another run.
                 folder.passed_on = true;
                 return Err(error);
             }
@@ -81,10 +82,10 @@ impl ClaimedFolder {
         Ok(folder)
     }
 
-    /// The first of these that does not exist.
+    /// Creates and claims the first of these folders that doesn't exist.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn first_free(paths: impl Iterator<Item = PathBuf>) -> Result<ClaimedFolder, ClaimError> {
         for path in paths {
             match make_private(&path) {
@@ -104,7 +105,7 @@ impl ClaimedFolder {
         unreachable!("the names of folders do not end")
     }
 
-    /// One that the process that started this one claimed; its standard input keeps the lock.
+    /// A folder that the parent process claimed; this process's standard input keeps the lock.
     pub fn inherited(path: &Path) -> ClaimedFolder {
         ClaimedFolder {
             path: path.to_path_buf(),
@@ -119,7 +120,7 @@ impl ClaimedFolder {
         &self.path
     }
 
-    /// The lock, for the standard input of a process that goes on with this folder; `None` on file systems without locks.
+    /// The lock, for the standard input of a process that takes over this folder; `None` on file systems without locks.
     pub fn hand_over(mut self) -> Option<OwnedFd> {
         self.passed_on = true;
         self.lock.take().map(OwnedFd::from)
@@ -133,16 +134,16 @@ impl Drop for ClaimedFolder {
         }
         let _ = std::fs::remove_file(self.path.join(CLAIM_FILE));
         if self.made {
-            // Fails if there is something in it.
+            // Fails if the folder isn't empty.
             let _ = std::fs::remove_dir(&self.path);
         }
     }
 }
 
-/// Makes a folder that only its owner can read.
+/// Creates a folder that only its owner can read.
 ///
 /// # Errors
-/// It exists, or cannot be made.
+/// It exists, or cannot be created.
 pub fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER_MODE).create(path)
 }
@@ -154,7 +155,8 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> ClaimError {
     }
 }
 
-/// A plain [`File`] rather than a `FileLock`: the lock passes to another process when this one closes it.
+/// Locks the claim file. It is a plain [`File`] rather than a `FileLock`: the lock passes to another process when this
+/// one closes it.
 fn lock(folder: &Path) -> Result<Option<File>, ClaimError> {
     let path = folder.join(CLAIM_FILE);
     loop {
@@ -162,11 +164,11 @@ fn lock(folder: &Path) -> Result<Option<File>, ClaimError> {
         options.write(true).create(true).truncate(false);
         let file = options.mode(0o600).open(&path).map_err(io_error(&path))?;
         match file.try_lock() {
-            // The run that had it before may have removed it in between.
+            // The run that held it before may have removed it in between.
             Ok(()) if file.metadata().map_err(io_error(&path))?.nlink() == 0 => {}
             Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) => return Err(ClaimError::InUse(folder.to_path_buf())),
-            // Without locks, a folder that is new is ours all the same.
+            // Without locks, a new folder is still ours.
             Err(TryLockError::Error(_)) => return Ok(None),
         }
     }
@@ -216,7 +218,7 @@ mod tests {
             Err(ClaimError::InUse(_))
         ));
         assert!(path.exists());
-        // Whoever gets the lock keeps it after this process let go of it.
+        // The new owner keeps the lock after this process has closed it.
         let passed = first.hand_over();
         assert!(matches!(
             ClaimedFolder::of(&path),

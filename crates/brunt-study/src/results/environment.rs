@@ -12,7 +12,7 @@ use brunt_result::tables::environment::append as tell_row;
 
 use crate::experiment::toml_without_secrets;
 
-/// Everything known. `text` is the experiment as its user wrote it.
+/// Adds everything known. `text` is the experiment as its user wrote it.
 pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     let mut tell = |subject: &str, key: &str, value: &str| tell_row(rows, subject, key, value);
     machine(&mut |key, value| tell("machine", key, value));
@@ -137,7 +137,7 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
         "logical_block_size",
     ] {
         let at = format!("/sys/dev/block/{major}:{minor}");
-        // A partition's queue is its disk's.
+        // A partition uses its disk's queue.
         let texts =
             ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
         if let Some(text) = texts.into_iter().flatten().next() {
@@ -180,7 +180,7 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
 mod tests {
     use super::*;
 
-    /// A file's mount is the innermost one, the last of several on one point.
+    /// A file's mount is the innermost one, and the last of several at one mount point.
     #[test]
     fn the_innermost_mount() {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
@@ -201,7 +201,7 @@ mod tests {
         assert!(mount_of("nonsense", Path::new("/")).is_none());
     }
 
-    /// On a real machine the kernel is told, and a file's file system.
+    /// A real machine reports its kernel, and a file's file system.
     #[test]
     fn this_machine() {
         let mut told = Vec::new();

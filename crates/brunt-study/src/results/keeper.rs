@@ -1,7 +1,7 @@
-//! The thread that writes the tables: events in, rows out. It knows no workers, only events.
+//! The thread that writes the tables: events in, rows out. It doesn't know workers, only events.
 //!
-//! The rule: after the first error nothing more is measured (the observer reports it), but everything
-//! received until then is still written as far as there is space, and lost rows are counted.
+//! The rule: after the first error nothing more is measured (the observer reports it), but everything received until
+//! then is still written as far as there is space, and lost rows are counted.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,26 +26,26 @@ use brunt_result::{Figures, Interval};
 use super::room::Room;
 use super::{Trouble, environment as gathered};
 
-/// Rows that wait are looked at as often as this.
+/// Interval between checks for rows that are due.
 const TICK: Duration = Duration::from_millis(100);
-/// Rows of small tables wait no longer than this, and a look, for a file.
+/// Rows of small tables reach a file within this time plus one check.
 const AGE_MIN: Duration = Duration::from_millis(900);
-/// Single requests wait no longer than this for a file, however many there are. With the time that workers keep them,
-/// a run that is killed loses less than the last second of them.
+/// Requests reach a file within this time, however many there are. Including the time that workers hold them, a killed
+/// run loses less than the last second of them.
 const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
-/// Samples from before a run's start that are held until it is known; older ones go first.
+/// Maximum samples from before a run's start that are held until the start is known; the oldest are dropped first.
 const SAMPLES_MAX: usize = 4096;
 
-/// The writers, and where the experiment is.
+/// The writers, and the progress of the experiment.
 pub struct Keeper {
     tables: Tables,
     text: String,
     run: Option<Run>,
     extent: Extent,
-    /// Of jobs that run at once, by the number of each job's run.
+    /// For simultaneous jobs, by the number of each job's run.
     job_extents: BTreeMap<u32, Extent>,
     scratch: [Histogram; 2],
-    /// An interval was told, and is on disk.
+    /// An interval was received, and is on disk.
     has_interval: bool,
     trouble: Trouble,
     error: Option<LakeError>,
@@ -55,14 +55,14 @@ pub struct Keeper {
 /// One writer for each of [`TABLES`].
 struct Tables(Vec<TableWriter>);
 
-/// The run under way.
+/// The current run.
 struct Run {
     info: Arc<RunInfo>,
-    /// Once the workers start.
+    /// `None` until the workers start.
     moment: Option<RunOrigin>,
-    /// From before that.
+    /// Samples from before that.
     samples: Vec<Arc<Sample>>,
-    /// In place.
+    /// Faults in effect.
     faults: Vec<Arc<FaultRecord>>,
 }
 
@@ -71,7 +71,7 @@ impl Tables {
         self.0[place(table)].rows()
     }
 
-    /// Two at once.
+    /// The rows of two tables at once.
     fn both(&mut self, first: &Table, second: &Table) -> [&mut Batch; 2] {
         let both = self.0.get_disjoint_mut([place(first), place(second)]);
         both.expect("two tables").map(TableWriter::rows)
@@ -86,7 +86,7 @@ fn place(table: &Table) -> usize {
 }
 
 impl Keeper {
-    /// With empty tables.
+    /// Creates empty tables.
     pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
         let room = Room::take(folder)?;
         let create = |table: &'static Table| {
@@ -173,7 +173,7 @@ impl Keeper {
                 }
             },
             Event::Fault(fault) => {
-                // Told when it was seen to be there, and again when it is gone.
+                // Reported once its effect is proven, and again when it is gone.
                 let Some(run) = &mut self.run else { return };
                 run.faults.retain(|open| open.index != fault.index);
                 run.faults.push(fault);
@@ -183,7 +183,7 @@ impl Keeper {
                 self.sum_up(&info, &run, &figures);
             }
             Event::Job(run, event) => self.take_job(run, event),
-            // The observer closes the queue after it.
+            // The observer closes the queue after this event.
             Event::Ends(summary) => {
                 let [all, clients] = self.tables.both(&indexes::TABLE, &indexes::CLIENTS);
                 indexes::append(all, clients, &summary);
@@ -191,7 +191,7 @@ impl Keeper {
         }
     }
 
-    /// What happened in one of several jobs, whose run has this number.
+    /// Handles an event of one of several jobs, whose run has this number.
     fn take_job(&mut self, run: u32, event: JobEvent) {
         match event {
             JobEvent::RunEnds(info, run, figures) => self.sum_up(&info, &run, &figures),
@@ -217,7 +217,7 @@ impl Keeper {
         intervals::append(all, ops, moment, interval, &mut self.scratch);
     }
 
-    /// The rows of a run as a whole.
+    /// Adds the rows of a run as a whole.
     fn sum_up(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
         runs::append(self.tables.of(&runs::TABLE), info, run, figures);
         degradation::append(self.tables.of(&degradation::TABLE), info, run);
@@ -226,9 +226,9 @@ impl Keeper {
         transfer::append(self.tables.of(&transfer::TABLE), info, run);
     }
 
-    /// Writes what was held until the run's end, whether that was told or not (a void run).
+    /// Writes what was held until the run's end, whether that was reported or not (a void run).
     fn end_run(&mut self) {
-        // A run that ended before its start has its zero where it was made ready.
+        // The times of a run that ended before its start count from when it was prepared.
         if let Some(Run {
             info, moment: None, ..
         }) = &self.run
@@ -259,7 +259,7 @@ impl Keeper {
         self.run.as_ref()?.moment
     }
 
-    /// The workers start, of a rate search not for the first time.
+    /// The workers start; in a rate search, not for the first time.
     fn start(&mut self, start: Nanos) {
         let Some(run) = &mut self.run else { return };
         match &mut run.moment {
@@ -282,7 +282,7 @@ impl Keeper {
         }
     }
 
-    /// Writes what is due; with the first interval, all there is.
+    /// Writes rows that are due; with the first interval, all rows.
     fn commit(&mut self) -> Result<(), LakeError> {
         if !self.has_interval && !self.tables.of(&intervals::TABLE).is_empty() {
             self.tables.0.iter_mut().try_for_each(TableWriter::flush)?;
@@ -295,14 +295,14 @@ impl Keeper {
             .try_for_each(|table| table.commit(now))
     }
 
-    /// The first trouble: says so, and gives back the room that was kept for the tables' end.
+    /// Reports the first error, and gives back the disk space reserved for the end of the tables.
     fn fail(&mut self, error: LakeError) {
         self.room.give_back();
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         self.error = Some(error);
     }
 
-    /// Completes every table as far as there is room; the largest one comes last.
+    /// Completes every table as far as space allows, the largest one last.
     fn finish(mut self) -> io::Result<()> {
         self.end_run();
         let mut lost = Vec::new();
@@ -358,7 +358,7 @@ mod tests {
         rows
     }
 
-    /// The first interval is on disk when it was told, without a second one or the end.
+    /// The first interval is on disk as soon as it is reported, before a second one or the end.
     #[test]
     fn the_first_interval_is_on_disk_at_once() {
         let folder = tempfile::tempdir().unwrap();

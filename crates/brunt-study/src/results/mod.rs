@@ -1,9 +1,8 @@
-//! Writes the tables of a result during the runs (docs/results.md; `brunt_result::tables` defines them).
-//! [`Results`] is the observer for this; `brunt report` reads them with `brunt_lake::read_table`.
+//! Writes the tables of a result during the runs (docs/results.md; `brunt_result::tables` defines them). [`Results`] is
+//! the observer for this; `brunt report` reads them with `brunt_lake::read_table`.
 //!
-//! The rule: encoding and disk access happen on a separate thread. The thread that collects a run's figures
-//! passes them to a bounded queue. If that stays full, workers eventually wait, and `runs.recording_wait_ns`
-//! has the total.
+//! The rule: encoding and disk access happen on a separate thread. The thread that collects a run's figures passes them
+//! to a bounded queue. If that stays full, workers eventually wait, and `runs.recording_wait_ns` has the total.
 
 mod claim;
 mod environment;
@@ -22,10 +21,10 @@ use crate::observe::Observer;
 pub use claim::{ClaimError, ClaimedFolder, make_private};
 use keeper::Keeper;
 
-/// Events on their way to the writing thread. An interval is a megabyte, 4096 requests a third of one.
+/// Events queued for the writing thread. An interval takes a megabyte, 4096 requests a third of one.
 const QUEUE_MAX: usize = 16;
 
-/// The first trouble of the writing thread.
+/// The writing thread's first error.
 type Trouble = Arc<Mutex<Option<String>>>;
 
 /// Writes the tables.
@@ -36,11 +35,11 @@ pub struct Results {
 }
 
 impl Results {
-    /// Makes the tables in `folder`, still empty, and takes some room on its disk that a full disk will
-    /// not have. `text` is the experiment as its user wrote it.
+    /// Creates empty tables in `folder`, and reserves some disk space for the case of a full disk. `text` is the
+    /// experiment as its user wrote it.
     ///
     /// # Errors
-    /// The folder holds such tables already, or cannot be written to.
+    /// The folder contains such tables already, or cannot be written to.
     pub fn create(folder: &Path, text: &str) -> io::Result<Results> {
         let (queue, inbox) = sync_channel(QUEUE_MAX);
         let trouble = Trouble::default();
@@ -58,7 +57,7 @@ impl Results {
         let Some(queue) = &self.queue else {
             return Ok(());
         };
-        // Full: the collecting thread waits here, and the workers in the end; a run tells for how long.
+        // If the queue is full, the collecting thread waits here, and eventually the workers; runs record how long.
         if queue.send(event).is_err() {
             return Err(io::Error::other(
                 "the thread that writes the results has ended",
@@ -86,7 +85,7 @@ impl Observer for Results {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Ends(_) => {
-                // What stops the thread from taking it is told at its end.
+                // The end reports what stopped the thread.
                 let _ = self.send(event.clone());
                 self.end()
             }
@@ -96,7 +95,7 @@ impl Observer for Results {
 }
 
 impl Drop for Results {
-    /// The tables are complete also when the end was never told.
+    /// Completes the tables even if the end was never reported.
     fn drop(&mut self) {
         let _ = self.end();
     }

@@ -1,7 +1,7 @@
-//! Room on the disk that is given up when there is no other: so that after "disk full" the rows in
-//! memory and the last `summary.json` can still be written.
+//! Disk space reserved for a full disk: it is released so that after "disk full" the rows in memory and the last
+//! `summary.json` can still be written.
 //!
-//! The rule: taken before the first run, given back in steps, gone at the end.
+//! The rule: reserved before the first run, released in steps, gone at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 
 use brunt_core::random::Random;
 
-/// For the open parts of all tables; those of `requests` are the largest, some 2 MB.
+/// For the incomplete parts of all tables; the largest are those of `requests`, about 2 MB.
 const TABLES_BYTES: usize = 4 << 20;
 /// For `summary.json`.
 const SUMMARY_BYTES: usize = 1 << 20;
 
-/// Two files that hold nothing.
+/// Two placeholder files.
 pub struct Room {
-    /// Given back from the end.
+    /// Released from the end.
     files: Vec<PathBuf>,
 }
 
 impl Room {
-    /// Takes room in `folder`.
+    /// Reserves space in `folder`.
     ///
     /// # Errors
     /// There is none, or the folder cannot be written to.
@@ -33,7 +33,7 @@ impl Room {
         ] {
             let path = folder.join(format!("{name}.reserved"));
             room.files.push(path.clone());
-            // A file system that compresses would store zeros as nothing.
+            // Random bytes, because a compressing file system would store zeros as nothing.
             let mut content = vec![0; bytes];
             Random::new(1).fill(&mut content);
             File::create(&path)
@@ -45,7 +45,7 @@ impl Room {
         Ok(room)
     }
 
-    /// Gives the next part back: first the tables', then the summary's.
+    /// Releases the next part: first the tables', then the summary's.
     pub fn give_back(&mut self) {
         if let Some(path) = self.files.pop() {
             let _ = std::fs::remove_file(path);
@@ -65,7 +65,7 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    /// Room is real bytes, comes back in two steps, and leaves nothing behind.
+    /// The space is really allocated, is released in two steps, and leaves nothing behind.
     #[test]
     fn room_comes_back() {
         let folder = tempfile::tempdir().unwrap();

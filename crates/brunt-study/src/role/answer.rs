@@ -1,6 +1,6 @@
-//! One order to a role, and its answer, whatever carries the lines.
+//! One command to a role, and its reply, over any transport.
 //!
-//! The rule: whoever asks gives up after a time, but for the time that the role stands still because a fault says so.
+//! The rule: waiting for a reply times out, except while a fault freezes the role.
 
 use std::io;
 use std::sync::mpsc::RecvTimeoutError;
@@ -11,16 +11,16 @@ use brunt_host::{FarRole, RoleLine};
 use super::Role;
 use crate::control::{self, Absence, Reply};
 
-/// An order has to be answered in this time, also by a role whose machine has much else to do.
+/// Time limit for a reply, also for a role on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
-/// How often somebody who waits for an answer looks whether the role stands still.
+/// While waiting for a reply, the interval between checks whether the role is frozen.
 const FROZEN_LOOK: Duration = Duration::from_millis(10);
 
-/// What carries lines to a role and back.
+/// Carries lines to a role and back.
 pub(super) trait Lines {
-    /// Gives it a line. What came before for others is forgotten.
+    /// Sends a line. Discards lines that were received before.
     fn say(&mut self, line: String) -> io::Result<()>;
-    /// The next line that it says.
+    /// The next line from the role.
     fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError>;
 }
 
@@ -42,10 +42,10 @@ impl Lines for &FarRole {
     }
 }
 
-/// Asks the role, which `takes_commands` or not, and waits.
+/// Sends a command to the role and waits for the reply. `takes_commands` says whether the role accepts any.
 ///
 /// # Errors
-/// It is gone, takes no orders, or does not answer.
+/// The role is gone, takes no commands, or does not answer.
 pub(super) fn answer(
     role: &dyn Role,
     takes_commands: bool,
@@ -61,13 +61,13 @@ pub(super) fn answer(
     let mut begin = Instant::now();
     while begin.elapsed() < ANSWER_TIME {
         match lines.hear(FROZEN_LOOK) {
-            // Further portals are said on lines of their own.
+            // The role also prints lines about further portals; skip them.
             Ok(line) => {
                 if let Ok(answer) = serde_json::from_str(&line) {
                     return Ok(answer);
                 }
             }
-            // Given up now, its late answer would be taken for that to the next order.
+            // If we gave up on a frozen role, its late reply would be taken for that to the next command.
             Err(RecvTimeoutError::Timeout) => {
                 if matches!(role.state().away, Some((Absence::Frozen, _))) {
                     begin = Instant::now();

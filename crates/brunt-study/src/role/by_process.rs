@@ -1,6 +1,6 @@
-//! A role that is a process of this program, on a host that its launcher reaches: this machine, or one of the lab.
+//! A role that is a process of this program, on a host that its launcher reaches: this machine, or a lab host.
 //!
-//! The rule: it ends with the experiment, however that ends, and one that ends before is noticed.
+//! The rule: it ends with the experiment, however that ends, and an early end is noticed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,28 +22,28 @@ use super::{Role, RoleError};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::host::{HostName, Launcher};
 
-/// A process that plays a role. Dropping it ends it. Shared between the experiment and its faults.
+/// A process that runs a role. Dropping it ends it. Shared between the experiment and its faults.
 pub(super) struct ProcessRole {
     takes_commands: bool,
-    /// Its process only keeps others, who play the role ([`brunt_lab::service`]).
+    /// The process is only a keeper; its child processes run the service ([`brunt_lab::service`]).
     keeps: bool,
     name: String,
-    /// Of a service.
+    /// The folder of a service.
     folder: Option<PathBuf>,
     launcher: Arc<dyn Launcher>,
     process: RoleProcess,
-    /// Never locked while another of these is wanted.
+    /// Never locked while another of these mutexes is needed.
     state: Mutex<ProcessState>,
-    /// The cores that it is kept on, also after a restart.
+    /// The cores that it is pinned to, also after a restart.
     pinned: Mutex<Vec<usize>>,
 }
 
 impl ProcessRole {
-    /// Starts this program with `arguments`, on its own port choice, and waits until it listens.
-    /// The role says its address on its first line.
+    /// Starts this program with `arguments`, lets it choose a port, and waits until it listens. The first line of its
+    /// output is its address.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It does not start; the text includes its output.
     pub fn start(
         name: &str,
         arguments: Vec<String>,
@@ -62,10 +62,10 @@ impl ProcessRole {
         )
     }
 
-    /// Starts this program as the keeper of a service, and waits until that is ready or `interrupted` is set.
+    /// Starts this program as the keeper of a service, and waits until the service is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or is no longer wanted; the text has what it said.
+    /// It does not start, or is no longer wanted; the text includes its output.
     pub fn keep(
         name: &str,
         order: &KeeperOrder,
@@ -77,7 +77,7 @@ impl ProcessRole {
         let unwanted = Arc::clone(interrupted);
         let mut kept =
             ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
-        // A fault that ends because of the interruption puts it back as at any other time.
+        // A fault that ends because of the interruption restarts the process as usual.
         kept.process.want_again();
         Ok(ProcessRole {
             folder: Some(order.folder.clone()),

@@ -1,7 +1,7 @@
-//! What would have kept the run of a role that died unasked: a shorter run, fewer rounds, a fault that says so, or less
-//! memory. Asked by the hook that knows the run.
+//! Advice for a run whose role died unexpectedly: a shorter run, fewer rounds, a kill fault, or less memory. Called by
+//! the hook that knows the run.
 //!
-//! The rule: only what was measured is advised: when its output ended, and what the kernel counts.
+//! The rule: advice follows only from measurements: when the role's output ended, and what the kernel counts.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -10,11 +10,12 @@ use brunt_host::RoleDeath;
 
 use crate::written::written;
 
-/// Of available memory, a LUN in memory may have this share: the rest is for what serves it.
+/// Share of the available memory that a LUN in memory may have; the process that serves it needs the rest.
 const MEMORY_SHARE: f64 = 0.9;
 const SIGKILL: i32 = 9;
 
-/// What would have kept a run whose measuring began at `start`, and before which `rounds` of all points were complete.
+/// Settings that would have avoided the death, for a run that began measuring at `start` after `rounds` complete rounds
+/// of all points.
 pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Option<String> {
     let killed = death.status.signal() == Some(SIGKILL);
     if let Some(bytes) = death.starved.filter(|_| killed) {
@@ -55,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// What is advised depends on how and when it died.
+    /// The advice depends on how and when the role died.
     #[test]
     fn advice_follows_from_the_death() {
         let check =
@@ -99,7 +100,7 @@ mod tests {
             0,
             Some("write serve = \"memory:90MiB\" or less"),
         );
-        // Others were killed; this one ended by itself.
+        // Other processes were killed; this one exited.
         check(
             exited,
             Some(3_000_000_000),

@@ -1,9 +1,9 @@
-//! A role on another host, started and looked after by the agent there: to the experiment, its hooks and its faults a role
-//! like any other.
+//! A role on another host, started and supervised by the agent there: for the experiment, its hooks and its faults, a
+//! role like any other.
 //!
-//! A service is admitted first, by all hosts that are to have some, and started when those are ready that it waits for.
+//! All hosts first admit their services; then each service starts once the services that it waits for are ready.
 //!
-//! The rule: nothing is known of it but what its agent says, and a role whose host is lost is lost too.
+//! The rule: all knowledge of the role comes from its agent, and a role whose host is lost is lost too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,34 +26,34 @@ use super::{Launch, Role, RoleError, Serve, serving};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::host::HostName;
 
-/// A host that serves, and where.
+/// A host that serves, and its address.
 #[derive(Clone, Debug)]
 pub struct ServingHost {
     /// Its name in the experiment.
     pub name: HostName,
-    /// At which of its addresses.
+    /// The address where its roles listen.
     pub address: IpAddr,
-    /// Holds its agent, which was reached.
+    /// The connected agents, including this host's.
     pub fleet: Arc<Fleet>,
 }
 
-/// A role that an agent plays. Dropping it has it ended there.
+/// A role that an agent runs. Dropping it makes the agent end it.
 struct RoleElsewhere {
     name: String,
     host: HostName,
     takes_commands: bool,
     login: Option<RoleLogin>,
-    /// It is a service: one of several, perhaps, without which the others go on.
+    /// It is a service. If there are several, the others may continue without it.
     is_service: bool,
     far: FarRole,
     state: Mutex<ProcessState>,
     frozen: Mutex<bool>,
 }
 
-/// Has a host serve this, and waits until it listens.
+/// Makes a host serve this, and waits until it listens.
 ///
 /// # Errors
-/// It does not start; the text has what it said.
+/// It does not start; the text includes its output.
 pub fn start_elsewhere(
     name: &str,
     serve: &Serve,
@@ -96,17 +96,17 @@ pub fn start_elsewhere(
     }))
 }
 
-/// A service that a host is ready to start. Dropping it has the host forget it.
+/// A service that a host is prepared to start. Dropping it makes the host forget it.
 pub struct AdmittedService {
     name: String,
     host: HostName,
     far: FarRole,
 }
 
-/// Has a host make ready to start a service, whose folder there gets this name; what it writes goes to `log`.
+/// Makes a host prepare to start a service, whose folder there gets this name; its output goes to `log`.
 ///
 /// # Errors
-/// The host does not allow it, or has no room for it.
+/// The host doesn't allow it, or has no room for it.
 pub fn admit_elsewhere(
     folder: &str,
     program: ServiceProgram,
@@ -139,10 +139,10 @@ impl AdmittedService {
             .expect("an admitted service has its folder")
     }
 
-    /// Starts it, with these further variables, and waits until it is ready or `interrupted` is set.
+    /// Starts it with these additional variables, and waits until it is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or is no longer wanted; the text has what it said.
+    /// It does not start, or is no longer wanted; the text includes its output.
     pub fn run(
         self,
         more: BTreeMap<String, String>,
@@ -189,7 +189,7 @@ impl RoleElsewhere {
         Ok(seen)
     }
 
-    /// One that was killed is another one afterwards.
+    /// Restores the role. After a kill, it begins a new life.
     fn put_back(&self, by: Absence) -> Result<Proof, FarRoleError> {
         let seen = self.far.put_back()?;
         *lock(&self.frozen) = false;
@@ -201,7 +201,7 @@ impl RoleElsewhere {
 }
 
 impl RoleError {
-    /// A role on another host is not there, or not as it should be.
+    /// A role on another host is gone, or not in the expected state.
     fn elsewhere(name: &str, error: FarRoleError) -> RoleError {
         let name = name.to_string();
         match error {
@@ -255,7 +255,7 @@ impl Role for RoleElsewhere {
         self.far.pid()
     }
 
-    /// What it says comes with its death.
+    /// Its output comes with its death.
     fn log(&self) -> Vec<String> {
         Vec::new()
     }
@@ -297,7 +297,7 @@ impl Role for RoleElsewhere {
     }
 
     fn kill(&self) {
-        // One that is gone already is dead.
+        // An error means that it is gone already.
         let _ = self.put_away(Absence::Dead);
     }
 
@@ -327,7 +327,7 @@ impl Role for RoleElsewhere {
 
     fn stop(&self) -> Result<(), RoleError> {
         if self.loss().is_some() {
-            // Runs say so, and its agent ends it.
+            // Runs report the loss, and the agent ends the role.
             return Ok(());
         }
         let died = self.check();
@@ -347,7 +347,7 @@ impl Controls for RoleElsewhere {
     }
 }
 
-/// Puts a role on another host out of service, and back.
+/// Takes a role on another host out of service, and back.
 struct FarOutage {
     role: Arc<RoleElsewhere>,
     by: Absence,
@@ -410,7 +410,7 @@ impl Fault for FarOutage {
 
 impl Drop for FarOutage {
     fn drop(&mut self) {
-        // A killed one is started again by whoever wants it, as anywhere.
+        // Whatever needs a killed role restarts it, as for roles on this machine.
         if self.there && self.by == Absence::Frozen {
             let _ = self.role.put_back(self.by);
         }
@@ -423,7 +423,7 @@ mod tests {
     use brunt_core::Nanos;
     use brunt_result::void::VoidReason;
 
-    /// What became of a role on another host decides what becomes of the run.
+    /// The error of a role on another host determines the reason for which the run is void.
     #[test]
     fn what_happens_elsewhere_has_its_reason() {
         let host = || "far".to_string();

@@ -1,5 +1,5 @@
-//! Roles during a run: one that dies unexpectedly invalidates it, and each is watched by the prober. A run whose services lack
-//! a host, because that was lost, is kept and marked, as one that lacks workers.
+//! Roles during a run: one that dies unexpectedly invalidates the run, and the prober samples each. A run that lost a
+//! host of its services is kept and marked, like a run that lost workers.
 //!
 //! The rule: roles are checked before and after every run, so that no run is measured against a dead one.
 
@@ -19,23 +19,23 @@ use crate::host::HostName;
 use crate::observe::{Hub, RunInfo};
 use brunt_probe::{Watch, Watching};
 
-/// Goes along with each run: a role that died unasked voids it. Has roles watched by the prober meanwhile.
+/// The hook: a role that died unexpectedly voids the run. The prober samples the processes of roles.
 pub struct Roles {
     roles: Vec<Arc<dyn Role>>,
     watch: Watch,
-    /// Runs go on without hosts that were lost.
+    /// Runs continue without lost hosts.
     goes_on: bool,
     watching: Vec<(u32, Watching)>,
     /// Complete rounds of all points before the run.
     rounds: u32,
     /// When measuring began in the run.
     start: Option<Nanos>,
-    /// Hosts of services that were lost, in this run or before.
+    /// Hosts of services lost in this run or before.
     lost: Vec<(HostName, HostLoss)>,
 }
 
 impl Roles {
-    /// Looks after these. With `goes_on` a run goes on without the host of a service.
+    /// Supervises these roles. With `goes_on`, a run continues without the host of a service.
     pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch, goes_on: bool) -> Roles {
         let (watching, rounds, start, lost) = Default::default();
         Roles {
@@ -52,7 +52,7 @@ impl Roles {
     fn check(&mut self) -> Result<(), HookError> {
         for role in &self.roles {
             let Err(error) = role.check() else { continue };
-            // Of several services the others may go on.
+            // The loss of one of several services doesn't have to stop the others.
             if role.loss().is_some() {
                 continue;
             }
@@ -69,7 +69,7 @@ impl Roles {
         Ok(())
     }
 
-    /// Notes when a host of services was first seen to be lost.
+    /// Notes when the loss of a host of services was first seen.
     fn look_for_losses(&mut self) {
         for role in &self.roles {
             let Some(why) = role.loss() else { continue };
@@ -98,7 +98,7 @@ impl RunHook for Roles {
         self.lost
             .iter_mut()
             .for_each(|(_, loss)| loss.after_s = 0.0);
-        // Those of other hosts are sampled there.
+        // Roles on other hosts are sampled there.
         let here = self.roles.iter().filter(|role| role.is_here());
         let processes: Vec<(&Arc<dyn Role>, usize, u32)> = here
             .flat_map(|role| {

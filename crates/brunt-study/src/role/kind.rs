@@ -12,86 +12,86 @@ use brunt_probe::Probes;
 use super::Serve;
 use crate::host::HostName;
 
-/// What a kind of role is, for its table.
+/// Describes a kind of role, for the table of roles.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleInfo {
-    /// What it is called: `target`, for example.
+    /// Its name, for example `target`.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub help: &'static str,
-    /// Lines of an experiment file that ask for one.
+    /// Lines of an experiment file that request one.
     pub example: &'static str,
 }
 
-/// How a role comes about.
+/// How a role is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// As a process of this program, on its host: it can be frozen, killed and started again.
+    /// As a process of this program, on its host: it can be frozen, killed and restarted.
     Process {
-        /// What follows the program's name. Where to listen and whose child it is are added.
+        /// The arguments of the program. The listening address and the parent process are added.
         arguments: Vec<String>,
-        /// Whether it reads commands on its standard input.
+        /// Whether it reads commands from its standard input.
         takes_commands: bool,
     },
-    /// As a program that Brunt did not write, kept by a process of this program: a fault stops or kills it with all that
-    /// it started.
+    /// As another program than Brunt, under a process of this program that keeps it: a fault freezes or kills it with
+    /// all processes that it started.
     Kept,
-    /// As threads of the process that runs the experiment, which no fault may stop.
+    /// As threads of the experiment's own process, which no fault may stop.
     Within,
 }
 
-/// A role of one kind, with what was asked of it.
+/// A role of one kind, with its settings.
 pub trait RoleKind: Any + Debug + Send + Sync {
-    /// Its line of the table.
+    /// The description of its kind.
     fn info(&self) -> &'static RoleInfo;
 
-    /// How it comes about.
+    /// How it is started.
     fn launch(&self) -> Launch;
 
-    /// The LUNs that it serves; `None` of a role that has none.
+    /// The LUNs that it serves; `None` for a role without LUNs.
     fn luns(&self) -> Option<&[String]> {
         None
     }
 
-    /// The URL by which what it serves (of a LUN: this one) is opened while it listens at `at`.
+    /// The URL that opens what it serves (this LUN, if it has any) while it listens at `at`.
     fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {
         let _ = (at, lun);
         None
     }
 
-    /// The option of its command that takes who may log in; `None` of what everybody may open.
+    /// The command-line option for the login that it accepts; `None` if it accepts every client.
     fn login_option(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether what is measured is the network alone.
+    /// Whether the target measures only the network.
     fn is_network(&self) -> bool {
         false
     }
 }
 
-/// What an experiment's file says that makes roles.
+/// The parts of an experiment's file that create roles.
 pub trait Cast {
-    /// What is served: a name, what, and on which host.
+    /// The served targets: name, what is served, host.
     fn served(&self) -> Vec<(String, &Serve, HostName)>;
 
-    /// Programs that it starts: what each is called and on which host it runs.
+    /// The services that it starts, with their hosts.
     fn services(&self) -> Vec<(String, HostName)>;
 
-    /// Where requests are made.
+    /// The host that sends requests.
     fn worker(&self) -> HostName;
 
-    /// What is recorded of hosts.
+    /// The settings of probes.
     fn probes(&self) -> &Probes;
 }
 
 /// A role that an experiment will have.
 #[derive(Debug)]
 pub struct PlannedRole {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// Where it plays.
+    /// Its host.
     pub host: HostName,
-    /// What it is.
+    /// Its kind and settings.
     pub role: Box<dyn RoleKind>,
 }

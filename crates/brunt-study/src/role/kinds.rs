@@ -5,20 +5,20 @@ use super::kind::{Cast, PlannedRole, RoleInfo, RoleKind};
 use super::test_only;
 use super::{Serve, prober, service, sink, target, worker};
 
-/// A kind's line of the table.
+/// A kind's entry in the table.
 pub struct RoleEntry {
-    /// What it is.
+    /// Its description.
     pub info: &'static RoleInfo,
-    /// A role of this kind that serves this, if it does.
+    /// A role of this kind that serves this, if the kind can.
     pub(super) serves: fn(&Serve) -> Option<Box<dyn RoleKind>>,
-    /// Those of an experiment that no target asks for.
+    /// Roles that the experiment has without a target that requests them.
     pub(super) unasked: fn(&dyn Cast) -> Vec<PlannedRole>,
 }
 
 /// Makes the table from one line for each kind.
 macro_rules! kinds {
     ($($(#[$only:meta])* $module:ident,)*) => {
-        /// All kinds of roles. What several serve is served by the first.
+        /// All kinds of roles. If several could serve something, the first does.
         pub const ROLES: &[RoleEntry] = &[
             $($(#[$only])* RoleEntry { info: &$module::INFO, serves: $module::of, unasked: $module::unasked },)*
         ];
@@ -28,7 +28,7 @@ macro_rules! kinds {
 kinds! {
     #[cfg(test)] test_only,
     sink,
-    // Serves whatever no other does.
+    // Serves everything that no other role serves.
     target,
     service,
     worker,

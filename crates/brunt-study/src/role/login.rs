@@ -1,11 +1,11 @@
-//! Who may log in to a target that listens on a network: made for one experiment, known to its hosts only.
+//! The login of a target that listens on a network: generated for one experiment, known only to its hosts.
 //!
-//! The rule: it is in no result, message or command line.
+//! The rule: it appears in no result, message or command line.
 
 use std::fmt;
 use std::io;
 
-/// The user of every experiment.
+/// The user name, the same in every experiment.
 const USER: &str = "brunt";
 /// 128 bits: more than the 96 that RFC 7143, 9.2.1 asks for.
 const SECRET_BYTES: usize = 16;
@@ -17,10 +17,10 @@ pub struct RoleLogin {
 }
 
 impl RoleLogin {
-    /// One that nobody can guess.
+    /// Generates an unguessable secret.
     ///
     /// # Errors
-    /// The kernel gives no random numbers.
+    /// The kernel provides no random numbers.
     pub fn unguessable() -> io::Result<RoleLogin> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
@@ -29,12 +29,12 @@ impl RoleLogin {
         })
     }
 
-    /// As the program that serves takes it.
+    /// The login as an argument of the serving program.
     pub fn as_argument(&self) -> String {
         format!("{USER}:{}", self.secret)
     }
 
-    /// The URL of a device, with this login: `iscsi://user%secret@host/…`.
+    /// The URL of a device with this login: `iscsi://user%secret@host/…`.
     pub fn put_into(&self, url: &str) -> String {
         url.replacen("://", &format!("://{USER}%{}@", self.secret), 1)
     }

@@ -1,10 +1,10 @@
-//! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and
-//! sinks are processes on hosts, started by `brunt run` for `serve = …`; services are programs of others, kept by
-//! such a process; workers and the prober are threads of the process that runs the experiment. Faults freeze, kill and restart started processes through
-//! [`Role`].
+//! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and sinks are
+//! processes on hosts, started by `brunt run` for `serve = …`; services are other programs, under such a process that
+//! keeps them; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart
+//! started processes through [`Role`].
 //!
-//! The rule: a role ends with the experiment, however that ends, and an early end is noticed. A run in which
-//! a role died unexpectedly is invalid, and its message includes the role's last output.
+//! The rule: a role ends with the experiment, however that ends, and an early end is noticed. A run in which a role
+//! died unexpectedly is invalid, and its message includes the role's last output.
 
 mod answer;
 mod by_process;
@@ -42,7 +42,7 @@ pub use target::TARGET_NAME;
 use crate::host::Launcher;
 use brunt_result::void::VoidReason;
 
-/// Why a role does not play.
+/// Why a role doesn't work.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// It could not be started, signalled or waited for.
@@ -50,15 +50,15 @@ pub enum RoleError {
     Failed {
         /// The role.
         name: String,
-        /// Why.
+        /// The failure.
         failure: RoleFailure,
     },
-    /// Its host says no.
+    /// Its host refused.
     #[error("{name}: {error}")]
     Far {
         /// The role.
         name: String,
-        /// Why.
+        /// The host's error.
         error: FarRoleError,
     },
     /// Its host was lost.
@@ -66,10 +66,10 @@ pub enum RoleError {
     HostLost {
         /// The role.
         name: String,
-        /// How.
+        /// The host's error.
         error: FarRoleError,
     },
-    /// It has no process of its own.
+    /// It has no separate process.
     #[error(
         "{name} is part of the process that runs the experiment and cannot be started separately"
     )]
@@ -77,20 +77,20 @@ pub enum RoleError {
         /// The role.
         name: String,
     },
-    /// It ended, and nobody had asked it to.
+    /// It ended unexpectedly.
     #[error("{name} ended unexpectedly ({}){}", .death.status, last_words(.lines))]
     Died {
         /// The role.
         name: String,
         /// How and when.
         death: RoleDeath,
-        /// What it said last on its standard error.
+        /// The last lines of its standard error.
         lines: Vec<String>,
     },
 }
 
 impl RoleError {
-    /// Why a run is void for it.
+    /// The reason for which it voids a run.
     pub fn reason(&self) -> VoidReason {
         match self {
             RoleError::Died { .. } => VoidReason::RoleDied,
@@ -109,17 +109,17 @@ impl RoleError {
     }
 }
 
-/// Further arguments of the command that serves a target.
+/// Additional arguments of the command that serves a target.
 pub fn serving_arguments(congestion: Option<String>) -> Vec<String> {
     congestion.map_or(Vec::new(), |congestion| {
         vec!["--congestion".to_string(), congestion]
     })
 }
 
-/// Starts a role on a host, with further arguments of its command, and waits until it listens.
+/// Starts a role on a host, with additional arguments of its command, and waits until it listens.
 ///
 /// # Errors
-/// It does not start, or is none that is started; the text has what it said.
+/// It does not start, or is of a kind that isn't started; the text includes its output.
 pub fn start(
     name: &str,
     role: &dyn RoleKind,
@@ -149,7 +149,7 @@ pub fn start(
 /// Starts a service on a host, and waits until it is ready or `interrupted` is set.
 ///
 /// # Errors
-/// It does not start, is not ready in time, or is no longer wanted; the text has what it said.
+/// It does not start, is not ready in time, or is no longer wanted; the text includes its output.
 pub fn keep(
     name: &str,
     order: &KeeperOrder,

@@ -1,5 +1,5 @@
-//! The prober: a thread of the process that runs the experiment, which samples this machine, the networks of the lab's
-//! hosts and the processes of roles.
+//! The prober: a thread of the experiment's own process that samples this machine, the networks of lab hosts and the
+//! processes of roles.
 
 use brunt_probe::Probes;
 
@@ -13,10 +13,10 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nurl = \"memory:1MiB\"\n[probes]\ninterval = \"100ms\"",
 };
 
-/// What it records.
+/// The prober's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProberRole {
-    /// As the file says.
+    /// The settings from the file.
     pub probes: Probes,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
     None
 }
 
-/// Wherever something is recorded.
+/// One if anything is recorded.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
     let prober = || {
         Box::new(ProberRole {

@@ -1,4 +1,4 @@
-//! `serve = …` of a target: what an experiment serves itself, in words that belong to the roles that serve.
+//! `serve = …` of a target: what an experiment serves itself, in the terms of the roles that serve it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub enum Serve {
 }
 
 impl Serve {
-    /// What is written, in its order.
+    /// The entries as written, in order.
     pub fn words(&self) -> &[String] {
         match self {
             Serve::One(word) => std::slice::from_ref(word),
@@ -25,7 +25,7 @@ impl Serve {
         }
     }
 
-    /// The same with a fault layer on top of a LUN's device, which is the LUN's option `faults`.
+    /// The same with a fault layer on top of a LUN's device, requested by the LUN's option `faults`.
     pub fn with_fault_layer(mut self, lun: u16) -> Serve {
         let word = match &mut self {
             Serve::One(word) => Some(word),

@@ -1,4 +1,4 @@
-//! Services: programs that Brunt did not write, which an experiment starts, keeps and ends (`[services.NAME]`).
+//! Services: programs other than Brunt that an experiment starts, keeps and ends (`[services.NAME]`).
 
 use super::Serve;
 use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
@@ -9,16 +9,16 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nurl = \"memory:1MiB\"\n[services.x]\ncommand = [\"sleep\", \"1000\"]",
 };
 
-/// Its settings are with its name in the experiment's file.
+/// A service. Its settings are in the experiment's file, under its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRole;
 
-/// Serves nothing that a target could name by `serve`.
+/// Serves nothing: no `serve` of a target means a service.
 pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
     None
 }
 
-/// Those of the file.
+/// All services of the file.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
     let planned = |(name, host)| PlannedRole {
         name,

@@ -11,17 +11,17 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nserve = \"tcp\"",
 };
 
-/// Has no settings.
+/// A sink; it has no settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkRole;
 
-/// Asked for by the word `tcp`.
+/// A sink for the word `tcp`.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
     matches!(serve, Serve::One(word) if word == "tcp")
         .then(|| Box::new(SinkRole) as Box<dyn RoleKind>)
 }
 
-/// None that a target did not ask for.
+/// None: only a target requests a sink.
 pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }

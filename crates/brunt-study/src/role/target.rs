@@ -1,4 +1,4 @@
-//! An iSCSI target: serves LUNs, takes commands that drive its devices' layers.
+//! An iSCSI target: serves LUNs, and takes commands that control the layers of its devices.
 
 use std::net::SocketAddr;
 
@@ -14,20 +14,20 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nserve = [\"memory:1MiB\", \"null:1GiB\"]",
 };
 
-/// What it serves.
+/// A target and its LUNs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRole {
     luns: Vec<String>,
 }
 
-/// Whatever no other role serves is a LUN.
+/// Everything that no other role serves is a LUN.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
     Some(Box::new(TargetRole {
         luns: serve.words().to_vec(),
     }))
 }
 
-/// None that a target did not ask for.
+/// None: only a target of the file requests one.
 pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }
@@ -70,7 +70,7 @@ impl RoleKind for TargetRole {
 mod tests {
     use super::*;
 
-    /// What a target asks for becomes the command line that a person would write.
+    /// A target's settings become the command line that a user would write.
     #[test]
     fn command_lines() {
         let check = |serve: Serve, words: &str| {

@@ -11,7 +11,7 @@ use crate::control::Absence;
 use crate::experiment::Experiment;
 use crate::host::{HostName, Launcher, OnThisMachine};
 
-/// Names are unique, help is present, and each example makes a role of its kind, once.
+/// Names are unique, help is present, and each example creates a role of its kind, once.
 #[test]
 fn each_line_is_whole() {
     for (index, entry) in ROLES.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Launcher for Shell {
     }
 }
 
-/// A role that only its own file knows is started, heard, frozen, killed, started again and stopped like any other.
+/// A role of a new kind is started, read, frozen, killed, restarted and stopped like any other.
 #[test]
 fn a_role_of_a_new_kind() {
     let kind = serving(&Serve::One("test-only".into()));

@@ -1,6 +1,7 @@
-//! The engine of points and runs: what a plan says of it, what a study records, and what its table says.
+//! The I/O engine of points and runs: predicted in a plan, recorded by a study, and noted in its table.
 //!
-//! The rule: an engine is recorded only if all workers had the same one; hosts with different ones each have theirs.
+//! The rule: an engine is recorded only if all workers had the same one; hosts with different
+//! engines record each their own.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use brunt_result::summary::{PointSummary, RunSummary};
 
 use crate::experiment::{Plan, PlanError, Point};
 
-/// What all of these are, if they are alike and known.
+/// The common value, if all are known and equal.
 fn common(mut engines: impl Iterator<Item = Option<IoEngine>>) -> Option<IoEngine> {
     let first = engines.next()??;
     engines.all(|engine| engine == Some(first)).then_some(first)
 }
 
-/// Records the engine of a run that was made ready like this, and of its jobs; then that of its point and of theirs, which
-/// the first run settles. The hosts of runs are recorded already.
+/// Records the engine of a run with this preparation, and of its jobs; then that of its point and theirs, which the
+/// first run determines. The hosts of runs are already recorded.
 pub(super) fn record(
     prepared: Option<&PreparedLoad>,
     run: &mut RunSummary,
@@ -38,7 +39,7 @@ pub(super) fn record(
 }
 
 fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut PointSummary) {
-    // Hosts know themselves what they have.
+    // Hosts report their own engine.
     run.engine = match run.hosts.is_empty() {
         true => choice.map(|choice| choice.engine),
         false => common(run.hosts.iter().map(|host| host.engine)),
@@ -49,7 +50,7 @@ fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut Point
     }
 }
 
-/// Of a point's figures: an engine other than the usual one, one that was measured, or several.
+/// A note on a point's engine, if it is not the default, was chosen by measurement, or differs between hosts.
 pub(super) fn note(point: &PointSummary) -> Option<String> {
     if let Some(choice) = &point.engine {
         let is_usual = choice.engine == IoEngine::default() && choice.trials.is_empty();
@@ -68,7 +69,7 @@ pub(super) fn note(point: &PointSummary) -> Option<String> {
         .then(|| format!("engine: {}", each.join(", ")))
 }
 
-/// What the workload of a point says, if its load has rings.
+/// The engine setting of a point's workload, if its load uses rings.
 fn setting(point: &Point) -> Option<Option<EngineSetting>> {
     match point.load.info().engine {
         EngineNeed::None => None,
@@ -78,8 +79,8 @@ fn setting(point: &Point) -> Option<Option<EngineSetting>> {
 }
 
 impl Point {
-    /// Which engine its requests will be made with, as far as this machine knows; `None` of a load that needs none, and of one
-    /// of several jobs.
+    /// The predicted engine of its requests, as far as this machine knows; `None` for a load that needs none, and for
+    /// one of several jobs.
     pub fn engine(&self) -> Option<String> {
         let setting = setting(self)?;
         if !self.hosts().is_empty() {
@@ -94,17 +95,17 @@ impl Point {
         Some(match foresee(setting, self.load.info().ring) {
             Ok(ForeseenEngine::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
             Ok(ForeseenEngine::Measured) => "auto, measured before the first run".into(),
-            // Perhaps another machine is to run it.
+            // Another machine may run it.
             Err(error) => format!("not on this machine: {error}"),
         })
     }
 }
 
 impl Plan {
-    /// Refuses what needs an engine that this machine lacks; hosts say themselves what they lack.
+    /// Refuses points that need an engine which this machine lacks; other hosts report what they lack.
     ///
     /// # Errors
-    /// The first point that cannot be run here, and why.
+    /// The first point that cannot run here, and why.
     pub fn check_engines(&self) -> Result<(), PlanError> {
         for point in self.points.iter().filter(|point| point.hosts().is_empty()) {
             if let Some(setting) = setting(point) {
@@ -116,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Each engine of a plan, with the points that have it where there are several.
+/// Each engine of a plan; if there are several, with the points that use it.
 pub(super) fn planned(plan: &Plan) -> Vec<String> {
     let mut engines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for point in &plan.points {

@@ -1,7 +1,7 @@
-//! Runs on several hosts, as a study records them: how far apart they started and ended, and which were lost.
+//! Runs on several hosts, as recorded by a study: how far apart they started and ended, and which were lost.
 //!
-//! The rules: a run that lacks workers from some moment on is kept with its figures, says so, and counts in no estimate; where
-//! hosts ended at different times, rates are of the time in which all worked.
+//! The rules: a run that lacks workers from some moment on is kept with its figures, says so, and counts in no
+//! estimate; if hosts ended at different times, rates cover only the time in which all of them worked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::written::written;
 /// Hosts that end further apart than this share of the run did not end together.
 const APART: f64 = 0.01;
 
-/// Puts the hosts of a run into its summary. What lacks a host is no complete run, though it went to its end.
+/// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to its end.
 pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFigures>) {
     if hosts.iter().any(|host| host.lost.is_some()) {
         if outcome.is_complete() {
             (outcome.stopped, run.stopped) = (Stopped::HostLost, Stopped::HostLost);
         }
-        // The lost host's own rate is over its own short life, and would count as if it had gone on.
+        // The lost host's own rate covers only its short life, and would count as if it had continued.
         outcome.rate_over_all_of_the_time();
     } else if let Some(common) = outcome
         .common
@@ -45,7 +45,8 @@ pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFi
     run.doubts.extend(unrecorded(run));
 }
 
-/// Whether hosts ended so far apart that the sum of their own rates would be wrong, and further than their clocks may be off.
+/// Whether hosts ended so far apart that the sum of their rates would be wrong, and by more than
+/// their clocks may differ.
 fn is_apart(common: &CommonTime, outcome: &Outcome, hosts: &[HostFigures]) -> bool {
     let measured_s = outcome.end.since(outcome.start).as_secs_f64();
     let clock_error_us = hosts
@@ -55,8 +56,8 @@ fn is_apart(common: &CommonTime, outcome: &Outcome, hosts: &[HostFigures]) -> bo
     hosts.len() > 1 && common.ended_apart_s > (APART * measured_s).max(2.0 * clock_error_us / 1e6)
 }
 
-/// That requests of this run are missing in the record, or journals of acknowledged writes, how many, of which host and why. Its
-/// figures have them.
+/// Requests or journals of acknowledged writes that are missing in the run's record: how many, of which host and why.
+/// The run's figures include them.
 pub(super) fn unrecorded(run: &RunSummary) -> Option<String> {
     let requests = |host: &HostFigures| {
         let RequestsLost { count, why } = host.requests_lost.as_ref()?;
@@ -82,7 +83,7 @@ pub(super) fn unrecorded(run: &RunSummary) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join("; "))
 }
 
-/// That a run lacks hosts, which, since when and why.
+/// The hosts that a run lost, when and why.
 pub(super) fn lost(run: &RunSummary) -> Option<String> {
     let lost = run.hosts.iter().filter_map(|host| {
         let loss = host.lost.as_ref()?;
@@ -100,7 +101,7 @@ pub(super) fn lost(run: &RunSummary) -> Option<String> {
     (!lost.is_empty()).then(|| lost.join("; "))
 }
 
-/// The hosts of these runs on which requests failed: how many, and an error of each.
+/// The hosts with failed requests in these runs: how many, and one error of each.
 pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     let mut of_hosts: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     for host in runs
@@ -121,7 +122,7 @@ pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     (!said.is_empty()).then(|| format!("requests failed: {}", said.join(", ")))
 }
 
-/// How far apart the hosts of these runs started: of the run in which that was most.
+/// The largest difference between start times of hosts in one of these runs.
 pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     let spreads = runs.iter().filter_map(|run| StartSpread::of(&run.hosts));
     let StartSpread {
@@ -134,7 +135,8 @@ pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     ))
 }
 
-/// What the rates of these runs are of, where hosts ended at different times: of the run that leaves out most. Two lines.
+/// Which part of a run the rates cover if its hosts ended at different times, for the run that
+/// leaves out most. Two lines.
 pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
     let apart = runs
         .iter()
@@ -212,7 +214,7 @@ mod tests {
         );
     }
 
-    /// What is missing in the record is said, and the run counts: its figures have all requests.
+    /// Requests missing in the record are reported, and the run counts: its figures include all requests.
     #[test]
     fn requests_that_were_not_recorded_are_said() {
         let lost = RequestsLost {
@@ -243,7 +245,7 @@ mod tests {
         );
     }
 
-    /// A host that made 100 requests in the first of ten seconds adds ten a second to the total, not a hundred.
+    /// A host that made 100 requests in the first of ten seconds adds ten per second to the total, not a hundred.
     #[test]
     fn a_lost_host_counts_with_what_it_did() {
         let rates = |lost| {
@@ -285,8 +287,9 @@ mod tests {
         );
     }
 
-    /// Two hosts make 80,000 requests each on a target that does 100,000 a second: one ends after a second, with 20,000 left
-    /// of the other's in that second. The sum of their own rates, 130,000, is more than the target ever did.
+    /// Two hosts make 80,000 requests each on a target that does 100,000 per second: one ends after a
+    /// second, with 20,000 left of the other's in that second. The sum of their own rates, 130,000, is more
+    /// than the target ever did.
     #[test]
     fn hosts_that_end_at_different_times_count_while_all_ran() {
         let rates = |common: Option<CommonTime>| {
@@ -344,7 +347,7 @@ mod tests {
         let of_all =
             format!("rates are over all of the time: a host ended in its first interval; {apart}");
         assert_eq!(rates(common(0.0, 0, 0.6)), (100e3, 1e6, of_all));
-        // As good as together: less than a hundredth of the run, or than clocks may be off.
+        // Practically together: the difference is less than a hundredth of the run, or less than clocks may differ.
         assert_eq!(
             rates(common(1.6, 160_000, 0.015)),
             (130e3, 1.3e6, String::new())

@@ -1,17 +1,17 @@
-//! The indexes of robustness as a terminal shows them, below the table of points.
+//! The robustness indexes as shown on a terminal, below the table of points.
 //!
-//! The rule: a ratio stands with its interval, or the reason stands in its place.
+//! The rule: a ratio appears with its interval, or is replaced by the reason for its absence.
 
 use brunt_core::units::counted;
 use brunt_result::impact::{ImpactIndex, ImpactKind, RobustnessIndexes};
 use brunt_result::summary::Summary;
 
-/// Runs without a client that are listed; all are in the summary.
+/// Maximum number of listed runs that leave out a client; all are in the summary.
 const LEFT_OUT_MAX: usize = 3;
-/// Columns of what a row is of.
+/// Columns of a row's label.
 const LABEL: usize = 26;
 
-/// Nothing where neither clients nor delays are swept.
+/// The lines; empty if neither clients nor delays are swept.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let Some(indexes) = &summary.indexes else {
         return Vec::new();
@@ -86,7 +86,7 @@ fn label(impact: &ImpactIndex) -> String {
     format!("    X={}{delay}{op}", impact.at_once)
 }
 
-/// A note in lines that fit.
+/// A note wrapped to the line width.
 fn folded(note: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in note.split(' ') {

@@ -1,7 +1,7 @@
-//! Runs of several jobs at once, as a study records them: the run of all together has a number, and the run of each job
-//! one of those behind it.
+//! Runs of simultaneous jobs, as recorded by a study: the group's run has a number, and the runs of its jobs have the
+//! following ones.
 //!
-//! The rule: a job's run is numbered after that of all together, which it was a part of.
+//! The rule: a job's run is numbered after the group's run, of which it is a part.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::experiment::Point;
 use crate::observe::{Hub, JobEvent, RunInfo};
 use brunt_result::event::Event;
 
-/// What the load of a run is asked for.
+/// The order for a run's load.
 pub(super) fn order_of(info: &RunInfo) -> RunOrder {
     RunOrder {
         run: info.seed.wrapping_add(u64::from(info.order) << 32),
@@ -25,7 +25,7 @@ pub(super) fn order_of(info: &RunInfo) -> RunOrder {
     }
 }
 
-/// The run of a job, given that of all together.
+/// The run of a job, given the group's run.
 pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
     let order = job_order(&order_of(all), index);
     RunInfo {
@@ -37,7 +37,7 @@ pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
     }
 }
 
-/// The hosts of all jobs of a run, each named with its job.
+/// The hosts of all jobs of a run, each named together with its job.
 pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFigures> {
     let of = |(job, finished): (&Point, &Finished)| {
         let named = |host: &HostFigures| HostFigures {
@@ -53,7 +53,7 @@ pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFig
     jobs.iter().zip(finished).flat_map(of).collect()
 }
 
-/// The summaries of jobs' runs, as far as their own figures say.
+/// The summaries of jobs' runs, from the jobs' own figures.
 pub(super) fn summaries(
     all: &RunInfo,
     outcomes: &mut [Outcome],
@@ -93,7 +93,7 @@ pub(super) fn summaries(
         .collect()
 }
 
-/// Tells observers of an interval of a job.
+/// Reports an interval of a job to observers.
 pub(super) fn tell_interval(hub: &Hub, all: u32, job: usize, interval: &Interval) {
     hub.tell(&Event::Job(
         all + 1 + job as u32,
@@ -101,7 +101,7 @@ pub(super) fn tell_interval(hub: &Hub, all: u32, job: usize, interval: &Interval
     ));
 }
 
-/// Tells observers of requests of a job.
+/// Reports requests of a job to observers.
 pub(super) fn tell_requests(hub: &Hub, all: u32, job: usize, batch: &[RequestRecord]) {
     hub.tell(&Event::Job(
         all + 1 + job as u32,
@@ -144,7 +144,7 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
         }
     }
 
-    /// Each job has its runs, all together have theirs, numbers are used once, and what was observed agrees.
+    /// Each job has its runs, the group has its own, numbers are unique, and the observed events agree.
     #[test]
     fn jobs_have_runs_of_their_own() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as
-//! it ends. `brunt run` opens the targets and shows progress.
+//! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as it ends.
+//! `brunt run` opens the targets and shows progress.
 //!
 //! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
@@ -50,17 +50,17 @@ pub use table::{describe, table};
 /// Why an experiment ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// A run could not be made.
+    /// A run failed.
     #[error("{label}, repetition {repetition}: {source}")]
     Run {
         /// The point.
         label: String,
         /// From 0.
         repetition: u32,
-        /// Why.
+        /// The error.
         source: LoadError,
     },
-    /// What goes along with a run failed, before or after it; the run is invalid.
+    /// A hook failed before or after a run; the run is invalid.
     #[error("{label}, repetition {repetition}: {source}")]
     Hook {
         /// The point.
@@ -70,12 +70,12 @@ pub enum StudyError {
         /// What failed, and what to do.
         source: HookError,
     },
-    /// A load cannot be used; no run was made.
+    /// A load cannot be used; no run was started.
     #[error("{label}: {source}")]
     Load {
         /// The point.
         label: String,
-        /// Why.
+        /// The error.
         source: LoadError,
     },
     /// The results could not be written.
@@ -83,14 +83,14 @@ pub enum StudyError {
     Write(#[from] io::Error),
 }
 
-/// A study under way.
+/// A study in progress.
 pub struct Study<'a> {
     plan: Plan,
     seed: u64,
     precision: Option<PrecisionGoal>,
     required: Vec<Requirement>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
-    /// What each point's load says of itself, beside its figures.
+    /// What each point's load reports in addition to its figures.
     notes: Vec<Vec<String>>,
     folder: &'a Path,
     summary: Summary,
@@ -98,13 +98,13 @@ pub struct Study<'a> {
     merged: Vec<(Histogram, Histogram)>,
     hub: Arc<Hub>,
     hooks: Vec<Box<dyn RunHook>>,
-    /// The experiment goes on without hosts that are lost.
+    /// The experiment continues without lost hosts.
     goes_on: bool,
-    /// That runs lack hosts or requests of the record, of the first that did.
+    /// The first run's hosts or recorded requests that are missing, as text.
     lacking: Option<String>,
 }
 
-/// Hands a session's figures to the hub and the hooks, and its start to the hooks.
+/// Passes a session's figures to the hub and the hooks, and its start to the hooks.
 struct Relay<'a> {
     hub: &'a Hub,
     hooks: &'a mut [Box<dyn RunHook>],
@@ -114,17 +114,17 @@ struct Relay<'a> {
     started: bool,
 }
 
-/// A run that was made: its outcome and its summary, and those of each of several jobs.
+/// An executed run: its outcome and summary, and those of each of several jobs.
 struct Made {
     outcome: Outcome,
     run: RunSummary,
     jobs: Vec<(Outcome, RunSummary)>,
-    /// It lacks something without which the experiment cannot go on.
+    /// A loss without which the experiment cannot continue.
     trouble: Option<String>,
 }
 
 impl Made {
-    /// What hooks know of the run holds for its jobs, too; `lost` is why it lacks a host that it needed.
+    /// Copies to the jobs what hooks know of the run; `lost` is why it lacks a host that it needed.
     fn settle(&mut self, label: &str, lost: Option<HookError>) {
         let Made {
             outcome, run, jobs, ..
@@ -142,7 +142,7 @@ impl Made {
             }
         }
         if lacks {
-            // The load knows nothing of it: none of the run's figures counts.
+            // The load doesn't know of the loss: make its outcome incomplete, so that none of its figures count.
             outcome.stopped = run.stopped;
             for (outcome, job) in jobs {
                 (outcome.stopped, job.stopped) = (run.stopped, run.stopped);
@@ -151,7 +151,7 @@ impl Made {
     }
 }
 
-/// Of two errors the one that says most: a host that was lost explains what else failed.
+/// The more informative of two errors: a lost host explains other failures.
 fn heavier(first: Option<HookError>, second: HookError) -> HookError {
     let explains = |error: &HookError| error.reason.weight() == VoidWeight::Incomplete;
     match first {
@@ -160,7 +160,7 @@ fn heavier(first: Option<HookError>, second: HookError) -> HookError {
     }
 }
 
-/// Numbers that runs have, and how many there will be.
+/// The numbers of runs: the next one, and how many there will be.
 struct Numbers {
     next: usize,
     all: usize,
@@ -196,8 +196,8 @@ impl Recorder for Relay<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// Of an experiment whose targets were opened, by name, and who goes along and looks on. The
-    /// summary goes to `folder`, which exists.
+    /// A study of an experiment with these open targets, by name, and its hooks and observers. The summary goes to
+    /// `folder`, which must exist.
     pub fn new(
         experiment: Experiment,
         targets: BTreeMap<String, Arc<dyn Backend>>,
@@ -209,8 +209,8 @@ impl<'a> Study<'a> {
         Study::of_plan(plan, experiment, targets, version, folder, company)
     }
 
-    /// The same with a plan that was made before: its loads keep what they read of traces, and points of another making
-    /// than the experiment's own can be had.
+    /// The same with an existing plan: its loads keep what they read of traces, and its points may differ
+    /// from the experiment's own.
     pub fn of_plan(
         plan: Plan,
         experiment: Experiment,
@@ -268,10 +268,10 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Makes all runs, until `stop` is set.
+    /// Executes all runs, until `stop` is set.
     ///
     /// # Errors
-    /// With the trouble that ended it; the summary on disk has it too.
+    /// What ended it early; the summary on disk includes it as well.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
         self.summary.write(self.folder)?;
@@ -299,8 +299,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may fail as late as at the end, with what they had not written yet; or say then
-        // what their failure came to.
+        // Observers may fail as late as at the end, with data that they had not written yet, or report then what an
+        // earlier failure led to.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {
@@ -312,11 +312,11 @@ impl<'a> Study<'a> {
         result.map(|()| self.summary)
     }
 
-    /// Makes what the runs of each point share.
+    /// Opens what the runs of each point share.
     fn open_loads(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
             if point.part_of.is_some() {
-                // Opened with all of them together.
+                // The group opens the loads of its jobs.
                 self.notes.push(Vec::new());
                 continue;
             }
@@ -331,7 +331,7 @@ impl<'a> Study<'a> {
         Ok(())
     }
 
-    /// What a point's load is run on.
+    /// The target or device that a point's load runs on.
     ///
     /// # Errors
     /// Several targets of one load cannot be driven as one device.
@@ -343,7 +343,7 @@ impl<'a> Study<'a> {
             .collect();
         let jobs = jobs?;
         let point = &self.plan.points[index];
-        // Other hosts open theirs, and drive several as one device themselves.
+        // Other hosts open their own targets, and combine several into one device themselves.
         if !self.plan.joins_targets(index) {
             let device = self.targets.get(&point.target).cloned();
             return Ok(LoadTarget {
@@ -368,11 +368,11 @@ impl<'a> Study<'a> {
         })
     }
 
-    /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an
+    /// Executes the runs in order, then rounds of those points that are not precise enough. An early end without an
     /// error becomes the summary's trouble.
     fn runs(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
-        // Of several jobs each has a number, and so have all together.
+        // Each of several jobs has a number, and so has their group.
         let numbered = |plan: &Plan, point: usize| 1 + plan.jobs_of(point).len();
         let all = planned
             .iter()
@@ -400,7 +400,7 @@ impl<'a> Study<'a> {
             if goal.time_max.is_some_and(late) {
                 break;
             }
-            // Shuffled like the rounds before, so that drift hits all alike.
+            // Shuffled like the rounds before, so that drift affects all points alike.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
             let reached = |point: usize| {
                 self.summary.points[point]
@@ -429,7 +429,7 @@ impl<'a> Study<'a> {
         Ok(())
     }
 
-    /// Makes the next run: of a point, its repetition. `false` when there is trouble that ends the experiment.
+    /// Executes the next run: a repetition of a point. Returns `false` if there is trouble that ends the experiment.
     fn make(
         &mut self,
         numbers: &mut Numbers,
@@ -459,7 +459,7 @@ impl<'a> Study<'a> {
             point: index as u32,
             label: self.plan.points[index].label.clone(),
             repetition: repetition as u32,
-            // The same requests for every point of a repetition: what differs is what is compared.
+            // Every point of a repetition gets the same requests: only the compared settings differ.
             seed: self.seed.wrapping_add(repetition as u64),
             wall: SystemTime::now(),
             ready: Clock::Monotonic.now(),
@@ -480,7 +480,7 @@ impl<'a> Study<'a> {
         ));
         self.add_up(index, &outcome);
         if !outcome.is_complete() {
-            // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
+            // If the run was stopped, errors (perhaps due to a fault) are not why it ended.
             let gone = run.stopped == Stopped::DeviceGone;
             let lost = hosts::lost(&run).map(|lost| format!("{}: {lost}", info.label));
             let trouble = self.hub.failure().or_else(|| lost.clone());
@@ -490,7 +490,7 @@ impl<'a> Study<'a> {
                 }
                 _ => "interrupted".into(),
             });
-            // Runs that lack a host are the summary's trouble at last, not the end of the experiment.
+            // Runs that lost a host are reported at the end as the summary's trouble, but don't end the experiment.
             match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
                 true => self.lacking = self.lacking.take().or(lost),
                 false => self.summary.trouble = Some(trouble),
@@ -530,8 +530,8 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Measures which engine a point should have and how its rings should work, if its load leaves that open and it was
-    /// not done yet. `false` when `stop` was set meanwhile.
+    /// Measures which engine a point should use and how its rings should work, if its load leaves that open and it was
+    /// not measured before. Returns `false` if `stop` was set meanwhile.
     fn is_settled(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
         let point = &self.plan.points[index];
         let is_first = self.summary.points[index].runs.is_empty();
@@ -551,7 +551,7 @@ impl<'a> Study<'a> {
         Ok(true)
     }
 
-    /// One run with its hooks, which are ended when this returns.
+    /// Executes one run with its hooks, all of which have ended when this returns.
     fn accompanied(&mut self, info: &RunInfo, stop: &AtomicBool) -> Result<Made, StudyError> {
         let mut hooks = std::mem::take(&mut self.hooks);
         let mut begun = 0;
@@ -570,7 +570,7 @@ impl<'a> Study<'a> {
         let complete = made
             .as_ref()
             .is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
-        // Those that failed may know the run before.
+        // A hook that failed may still have observations of the previous run.
         let mut ended = vec![true; hooks.len()];
         for (place, hook) in hooks[..begun].iter_mut().enumerate().rev() {
             if let Err(error) = hook.end(complete) {
@@ -607,7 +607,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// The run itself. Its depth is found here, because hooks have made the links what its point says.
+    /// Executes the run itself. The depth is found here, because hooks have set the links as its point defines them.
     fn one(
         &mut self,
         info: &RunInfo,
@@ -673,7 +673,7 @@ impl<'a> Study<'a> {
         })
     }
 
-    /// What the complete runs of a point say together.
+    /// Combines the complete runs of a point.
     fn conclude(&mut self, index: usize) {
         let point = &mut self.summary.points[index];
         let complete: Vec<&RunSummary> =
@@ -694,7 +694,7 @@ impl<'a> Study<'a> {
         point.service = Latencies::of(&self.merged[index].1);
     }
 
-    /// Estimates each figure of every point: how alike runs are that followed each other is asked of all of them.
+    /// Estimates each figure of every point. The correlation of successive runs is computed from all of them.
     fn estimate(&mut self) {
         let Summary {
             experiment, points, ..
@@ -728,7 +728,7 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Of a run that ended because its target was gone, after `lasted` of measuring.
+/// The message for a run that ended because its target was gone, after measuring for `lasted`.
 pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
     format!(
         "{label}: {error}; the target was there for {} of the run: a run with stop = {{ time = \"{}\" }} would have ended \
@@ -738,7 +738,7 @@ pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String 
     )
 }
 
-/// What a replay that is not true says beside its figures.
+/// A note for a replay that doesn't reproduce its trace.
 fn untrue(run: &RunSummary) -> Option<String> {
     let replay = run
         .replay
@@ -751,7 +751,7 @@ fn untrue(run: &RunSummary) -> Option<String> {
     ))
 }
 
-/// What the devices of these runs went through: in how many of them, and the first.
+/// Problems of the devices in these runs: in how many runs, and the first.
 pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
     let mut met = runs.iter().filter(|run| !run.troubles.is_empty());
     let first = met.next()?;
@@ -762,7 +762,7 @@ pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
     ))
 }
 
-/// What the page cache had in these runs, if it was in the way.
+/// The page cache's share in these runs, if it affects the figures.
 fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
     let shares: Vec<f64> = runs
         .iter()
@@ -807,8 +807,8 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
     }
 }
 
-/// The rate of the slower direction of each link that has one, in bits a second: which way reads take depends on
-/// where the worker is.
+/// The line rate of each link that has one, in bits per second, in the slower direction: the direction of reads depends
+/// on where the worker is.
 fn lines(point: &Point) -> BTreeMap<String, f64> {
     let slower = |ways: &[LinkSettings; 2]| {
         ways.iter()
@@ -843,7 +843,7 @@ mod tests {
         queue_depth = [1, 16]
     "#;
 
-    /// A load that the study has never heard of: it runs like any other.
+    /// The study runs a load of an unknown kind like any other.
     #[test]
     fn any_load_runs() {
         let folder = tempfile::tempdir().unwrap();
@@ -895,7 +895,7 @@ mod tests {
         )
     }
 
-    /// Every run is made once, and the file on disk tells all of it.
+    /// Every run is executed once, and the file on disk is complete.
     #[test]
     fn an_experiment_from_end_to_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -929,7 +929,7 @@ mod tests {
         assert!(table(&summary).len() > 2);
     }
 
-    /// A point that is precise enough is not run again, one that is not is run as often as allowed, and says so.
+    /// A point that is precise enough is not repeated; one that isn't is repeated up to the limit, and reports that.
     #[test]
     fn points_are_repeated_until_they_are_precise() {
         let made = |precision: &str, most: u32| {
@@ -976,7 +976,7 @@ mod tests {
         assert_eq!(orders, (0..orders.len() as u32).collect::<Vec<u32>>());
     }
 
-    /// An interrupted experiment is on record, and says that it is not all.
+    /// An interrupted experiment is recorded and marked incomplete.
     #[test]
     fn an_interrupted_experiment() {
         let folder = tempfile::tempdir().unwrap();
@@ -999,10 +999,10 @@ mod tests {
         assert!(!read.complete);
     }
 
-    /// Writes down what it is told, and fails where it should.
+    /// Records its calls, and fails where it should.
     struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
 
-    /// Its host is lost in the first run.
+    /// A hook whose host is lost in the first run.
     struct Lost;
     impl RunHook for Lost {
         fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
@@ -1020,7 +1020,7 @@ mod tests {
     fn a_run_that_lost_the_host_of_its_target_is_kept_incomplete() {
         let folder = tempfile::tempdir().unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));
-        // The target that the lost host had served fails, too.
+        // The target that the lost host served fails, too.
         let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
         let company = Company {
             observers: Vec::new(),
@@ -1079,8 +1079,8 @@ mod tests {
         }
     }
 
-    /// Hooks come and go around each run in opposite orders; one that fails voids the
-    /// run and ends the experiment, and those that had begun are ended all the same.
+    /// Hooks begin and end around each run in opposite orders. One that fails voids the run and ends the experiment,
+    /// and those that had begun are still ended.
     #[test]
     fn hooks_are_always_ended() {
         let check = |fails: &'static str, expected: &[&str], trouble: &str| {
@@ -1113,8 +1113,7 @@ mod tests {
         check("end", &all, "b cannot end");
     }
 
-    /// An observer that can keep nothing more ends the experiment at once, and the summary
-    /// says why.
+    /// An observer that can store nothing more ends the experiment at once, and the summary says why.
     #[test]
     fn a_full_disk_ends_the_experiment() {
         struct Full;

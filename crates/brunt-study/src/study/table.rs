@@ -1,4 +1,4 @@
-//! What a terminal gets of an experiment: the plan before it, the table after it.
+//! The terminal output about an experiment: the plan before it, the table after it.
 
 mod cells;
 mod matrix;
@@ -27,20 +27,20 @@ use brunt_result::summary::{Latencies, PointSummary, RunSummary, Summary};
 use cells::Cells;
 use notes::Notes;
 
-/// Columns of a terminal, for what is wrapped here.
+/// Width at which text is wrapped here.
 pub(super) const WIDTH: usize = 80;
-/// Causes of failed requests that are shown of a point, and ranges of wrong data; more are in the summary.
+/// Maximum causes of failed requests, and ranges of wrong data, shown per point; more are in the summary.
 const CAUSES_SHOWN: usize = 4;
 const EXTENTS_SHOWN: usize = 3;
-/// Notes of probes that are shown; all are in the summary.
+/// Maximum notes of probes shown; all are in the summary.
 const NOTES_MAX: usize = 5;
 
 /// The table at the end of `brunt run`: a row for each point, below it its phases, kinds of operations and faults; then
-/// sweeps of two axes as matrices; warnings last, each once. Lines are as long as they are: the terminal's width is not
+/// matrices of two-axis sweeps; finally warnings, each once. Lines may have any length: the terminal's width is not
 /// known here.
 ///
-/// Response times are from the intended time, with retries. Rate, MB/s, mean and p99 are means over runs of each run's own,
-/// ± is half of the 95 % interval of that mean; p50, p99.9 and max are of all runs together.
+/// Response times count from the intended time, including retries. Rate, MB/s, mean and p99 are means of the runs' own
+/// values; ± is the half-width of that mean's 95 % interval; p50, p99.9 and max are of all runs together.
 pub fn table(summary: &Summary) -> Vec<String> {
     let mut lines = cells::head();
     let kinds = KindEstimates::of(&summary.points);
@@ -62,7 +62,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The rows of a point: of its phases, of the whole run, of its kinds of operations.
+/// The rows of a point: its phases, the whole run, its kinds of operations.
 fn of_point(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = point.label.clone();
@@ -73,7 +73,7 @@ fn of_point(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
         lines.extend(incomplete(&label, point));
         return lines;
     }
-    // An average over healthy and broken time is neither.
+    // An average over healthy and broken time represents neither.
     if !point.phases.is_empty() {
         lines.extend(point.phases.iter().flat_map(of_phase));
         label = "  whole run".into();
@@ -93,7 +93,7 @@ fn of_point(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
     lines
 }
 
-/// Of a point without a complete run: what was measured until its end, marked as incomplete.
+/// The row of a point without a complete run: what was measured until its end, marked as incomplete.
 fn incomplete(label: &str, point: &PointSummary) -> Vec<String> {
     let lost = point.runs.iter().find_map(super::hosts::lost);
     let lost = lost.map(|lost| format!("  {lost}"));
@@ -131,7 +131,7 @@ fn incomplete(label: &str, point: &PointSummary) -> Vec<String> {
     [row, said].into_iter().chain(lost).collect()
 }
 
-/// What the columns are.
+/// Explains the columns.
 fn legend(summary: &Summary) -> Vec<String> {
     let points = &summary.points;
     let mut lines = Vec::new();
@@ -155,7 +155,7 @@ fn legend(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// What to know about a point's figures, a sentence each.
+/// Notes on a point's figures, a sentence each.
 fn notes_of(point: &PointSummary) -> Vec<String> {
     let runs: Vec<&RunSummary> = point.runs.iter().collect();
     let mut notes: Vec<String> = imprecise(point)
@@ -192,11 +192,11 @@ fn mean(estimate: Option<Estimate>) -> Option<f64> {
     estimate.map(|estimate| estimate.mean)
 }
 
-/// What stands below the table of points.
+/// The lines below the table of points.
 fn below(summary: &Summary) -> Vec<String> {
     let required = |outcome| format!("required: {outcome}");
     let mut lines: Vec<String> = summary.requirements.iter().map(required).collect();
-    // With a precision there may be more than were asked for.
+    // With a precision, there may be more runs than requested.
     let few = summary
         .points
         .iter()
@@ -248,7 +248,7 @@ fn losses(point: &PointSummary) -> Vec<String> {
     lines
 }
 
-/// Where wrong data was, if any was.
+/// Where wrong data was found, if any.
 fn wrong_data(point: &PointSummary) -> Vec<String> {
     let Some(verified) = failures::verified(point) else {
         return Vec::new();
@@ -263,7 +263,7 @@ fn wrong_data(point: &PointSummary) -> Vec<String> {
     lines
 }
 
-/// Of an experiment whose points have `few` runs of the `runs` that were asked for: that, and how many would do.
+/// A warning if fewer `runs` were requested than a comparison needs, and `few` says that no point has more.
 pub(crate) fn few_runs(runs: usize, few: bool) -> Option<String> {
     (runs < RUNS_MIN && few).then(|| {
         format!(
@@ -281,7 +281,7 @@ fn each(runs: usize) -> String {
     }
 }
 
-/// Of a point that never was as precise as was asked for: that, and what it would have taken.
+/// A warning if a point never reached the requested precision; says what it would have taken.
 fn imprecise(point: &PointSummary) -> Option<String> {
     let precision = point.precision.filter(|precision| !precision.reached)?;
     let half = precision
@@ -297,7 +297,7 @@ fn imprecise(point: &PointSummary) -> Option<String> {
     ))
 }
 
-/// Of a point whose interval says next to nothing: that, and what would help.
+/// A warning if a point's interval is too wide to be useful; says what would help.
 fn too_noisy(point: &PointSummary) -> Option<String> {
     let noisy = |what, figure: Option<Estimate>| {
         let half = figure?.relative_half_width().filter(|half| *half > NOISY)?;
@@ -310,7 +310,7 @@ fn too_noisy(point: &PointSummary) -> Option<String> {
     ))
 }
 
-/// The row of one phase of a point with faults, after its name if that is long.
+/// The row of one phase of a point with faults, preceded by its name if that is long.
 fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = format!("  {}", phase.name());
@@ -366,13 +366,13 @@ fn of_kinds(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
     kinds.over_runs(point).iter().map(of_kind).collect()
 }
 
-/// Half of an interval in percent of its mean.
+/// Half-width of an interval in percent of its mean.
 pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// Samples that are late or missing, counters that began again and texts that could not be read.
+/// Late or missing samples, counters that restarted and texts that could not be read.
 fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
     let words = [
         ("late", "late"),
@@ -388,7 +388,7 @@ fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
     (!told.is_empty()).then(|| format!("probes: {samples}; {}", told.join(", ")))
 }
 
-/// What the probes could not tell, each thing once.
+/// What the probes could not measure, each once.
 fn probes(summary: &Summary) -> Vec<String> {
     let records = || {
         summary
@@ -425,10 +425,10 @@ fn probes(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// What the machine's own noise was, where it matters, and what each fault cost.
+/// The machine's noise, if it matters, and the cost of each fault.
 fn costs(point: &PointSummary) -> Vec<String> {
     let noise = NoiseShare::of(point);
-    // A job's runs are parts of those of the point of all jobs, which says it.
+    // A job's runs are parts of the group's runs, whose point reports the noise.
     let said = noise
         .filter(|_| point.part_of.is_none())
         .and_then(|noise| noise.said());
@@ -442,7 +442,7 @@ fn costs(point: &PointSummary) -> Vec<String> {
     lines
 }
 
-/// What a fault cost: a line for the rate, one for response times, one for errors if there were any; longer ones
+/// A fault's cost: a line for the rate, one for response times, one for errors if there were any; long lines are split
 /// in two.
 fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
@@ -452,7 +452,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
             "    no baseline before the fault".to_string(),
         ];
     };
-    // Of one run alone there is no interval: none is told rather than one of no width.
+    // A single run has no interval: none is shown, rather than one of zero width.
     let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
     let mut lines = vec![format!("  fault {name}:")];
     let mut say = |what: String, when: String| {
@@ -476,7 +476,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
             fault.recovery_inconclusive,
         ),
     );
-    // Where recovery is open in every run, so is the sum until it.
+    // If recovery is undetermined in every run, so is the sum until then.
     let lost = fault
         .lost_requests
         .map_or(String::new(), |lost| format!(", {:.0} requests", lost.mean));
@@ -538,7 +538,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     lines
 }
 
-/// So many times as long, and half of its interval.
+/// A factor by which a time grew, and its interval's half-width.
 struct Factor(f64, Option<f64>);
 
 impl std::fmt::Display for Factor {
@@ -550,10 +550,10 @@ impl std::fmt::Display for Factor {
     }
 }
 
-/// After how many seconds, in how many runs never, and in how many noise left it open.
+/// The delay in seconds, the number of runs in which it never happened, and the number in which noise hid it.
 type Seen<'a> = (&'a Option<Estimate>, usize, usize);
 
-/// When a figure showed a fault, and when it was back.
+/// When a figure showed a fault, and when it recovered.
 fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
     let answer = |what: &str, (seconds, never, open): Seen<'_>| match (seconds, never, open) {
         (Some(seconds), 0, 0) => format!("{what} after {:.2} s", seconds.mean),
@@ -571,7 +571,7 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
     format!("{}, {}", answer("seen", seen), answer("back", back))
 }
 
-/// How long its runs take at least: how long services take to start, and runs to be prepared, is not known before.
+/// The minimum duration of the runs: how long services take to start, and runs to prepare, is unknown in advance.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
     let more = if open_ended {
@@ -591,7 +591,7 @@ fn duration(least: Duration, open_ended: bool) -> String {
     }
 }
 
-/// File systems, and the guests on which some may be.
+/// File systems, and the guests that some of them may be on.
 fn file_systems(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
     let guest = |(host, service): (&HostName, &str)| {
@@ -612,7 +612,7 @@ fn file_systems(experiment: &Experiment) -> Vec<String> {
     lines
 }
 
-/// What `--check` says: what would run, how long, what would be written.
+/// The output of `--check`: what would run, how long, and what would be written to.
 pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     let (points, runs) = (plan.heads().len(), plan.runs.len());
     let mut lines = vec![format!(
@@ -715,7 +715,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         together,
     } in overlaps(&experiment.fault, experiment)
     {
-        // What cannot be was refused when the file was read.
+        // Impossible combinations were refused when the file was read.
         if let Together::Both(how) = together {
             let (a, b) = (
                 experiment.fault[first].label(),
@@ -731,7 +731,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What probes could not tell is counted in words that fit the number.
+    /// What probes could not measure is counted, in singular or plural.
     #[test]
     fn trouble_of_probes() {
         assert_eq!(probe_trouble(39, [0; 4]), None);
@@ -746,7 +746,7 @@ mod tests {
         );
     }
 
-    /// Too few runs to compare are said to be, with the setting and a value that would do.
+    /// Too few runs for a comparison are reported, with the setting and a sufficient value.
     #[test]
     fn too_few_runs_are_said_to_be() {
         let mut summary = Summary {
@@ -769,7 +769,7 @@ mod tests {
         assert!(!table(&summary).join("\n").contains("repetitions"));
     }
 
-    /// A point with faults leads with its phases, each in its own row, and the average over all of them comes last.
+    /// A point with faults starts with its phases, each in a separate row; the average over all of them comes last.
     #[test]
     fn phases_lead() {
         use brunt_result::degradation::PhaseKind;
@@ -845,13 +845,13 @@ mod tests {
             order.is_sorted() && lines[place("whole run ")].contains("1555"),
             "{lines:#?}"
         );
-        // The stall is the longest time of its phase, and other phases have none.
+        // The stall is the maximum of its phase only.
         assert!(lines[place("111")].ends_with("998ms"), "{lines:#?}");
         assert_eq!(
             lines.iter().filter(|line| line.contains("998ms")).count(),
             2
         );
-        // Kinds of operations are parts of the whole run, not beside it.
+        // Kinds of operations are indented below the whole run, as parts of it.
         assert!(
             lines[place("whole run ")].starts_with("  whole")
                 && lines[place("read ")].starts_with("    read")
@@ -862,7 +862,7 @@ mod tests {
         );
     }
 
-    /// What the machine did in runs of several jobs at once is said of all together, not of each again.
+    /// The machine's noise in runs of simultaneous jobs is reported once for the group, not again for each job.
     #[test]
     fn noise_is_said_once() {
         use brunt_result::noise::MachineNoise;
@@ -895,7 +895,7 @@ mod tests {
         }));
     }
 
-    /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
+    /// The cost of a fault fits a terminal in all cases, and says what is known and what is not.
     #[test]
     fn costs_fit() {
         // Long because it is one list of cases, best read in one place.
@@ -964,7 +964,7 @@ mod tests {
             said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"),
             "{said}"
         );
-        // Noise is said, with what would help, and is no zero.
+        // Noise is reported as such, with a remedy, and not as zero.
         let noisy = cost(&OverRuns {
             detected_s: None,
             not_detected: 0,

@@ -1,6 +1,7 @@
-//! Data-transfer efficiency as a terminal shows it, below the table of points: what links carried for each useful byte.
+//! Data-transfer efficiency as shown on a terminal, below the table of points: the bytes that links
+//! carried per useful byte.
 //!
-//! The rule: what was not measured is said in its place.
+//! The rule: a figure that was not measured is replaced by the reason.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
@@ -8,12 +9,12 @@ use brunt_result::transfer::CarriedBytes;
 
 use super::table::width;
 
-/// Columns of what a row is of.
+/// Columns of a row's label.
 const LABEL: usize = 35;
-/// Points that are listed; all are in the summary.
+/// Maximum points listed; all are in the summary.
 const POINTS_MAX: usize = 16;
 
-/// Nothing without a lab, and nothing in one with a single link: what that carries is the load and its headers.
+/// The lines; empty without a lab, and for a lab with a single link, which carries just the load and its headers.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let found = summary
         .points

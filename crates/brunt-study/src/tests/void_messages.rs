@@ -1,5 +1,5 @@
-//! Walks all reasons for which a run does not count: each has a message here, made by the code that makes it in a run, and
-//! the message names a setting with a value. A new reason does not compile before it has one.
+//! Walks all reasons for which a run doesn't count: each has a message here, made by the code that makes it in a run,
+//! and the message names a setting with a value. A new reason doesn't compile without one.
 
 use std::io;
 use std::process::ExitStatus;
@@ -23,7 +23,7 @@ use crate::lab::queue_doubt;
 use crate::role::death::advice;
 use crate::study::{few_runs, target_gone};
 
-/// What a report says of a link with these counts.
+/// A report's text about a link with these counts.
 fn link(there: LinkCounts) -> String {
     joined(
         &LinkReport {
@@ -45,24 +45,24 @@ fn counts() -> LinkCounts {
     }
 }
 
-/// How a reason is shown to name a setting with a value.
+/// How a reason's message is shown to name a setting with a value.
 enum Shown {
-    /// By this message.
+    /// This message names it.
     Here(String),
-    /// Nobody can set anything: this message says what to do instead, and why there is no setting.
+    /// There is no setting: this message says what to do instead; the second string says why.
     Without(String, &'static str),
-    /// By the messages of this test.
+    /// The messages of the named test name it.
     Elsewhere(&'static str),
 }
 
-/// What stands in the trouble of a run that was void for this reason.
+/// The trouble of a run that was void for this reason.
 fn void(reason: VoidReason) -> String {
     HookError::new(reason, "the link")
         .because(io::Error::from(io::ErrorKind::NotFound))
         .to_string()
 }
 
-/// The message of a driver of a fault.
+/// The message of a fault driver's error.
 fn driver(error: DriverError) -> Shown {
     Here(
         HookError::new(error.reason(), "fault 'x'")
@@ -229,7 +229,7 @@ fn every_reason_names_a_setting_and_a_value() {
             "{reason:?}: {message}"
         );
     }
-    // Whoever makes this list longer says above why nobody can set anything.
+    // Before extending this list, state above why the user can set nothing.
     let nothing_to_set = [
         VoidReason::NotReady,
         VoidReason::LinksUnread,
@@ -244,7 +244,7 @@ fn every_reason_names_a_setting_and_a_value() {
     assert_eq!(said, VoidReason::ALL.len() - 8 - 4);
 }
 
-/// FINs held are fewer with a shorter delay, by as much as there were too many.
+/// A shorter delay holds fewer FINs, in proportion to the excess.
 #[test]
 fn a_shorter_delay_holds_fewer_connections() {
     let said = link(LinkCounts {

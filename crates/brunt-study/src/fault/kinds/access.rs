@@ -1,8 +1,8 @@
-//! `access`: puts a target port group of a served target into another asymmetric access state (ALUA): what a
-//! controller of an array does to its paths when it fails over or reboots.
+//! `access`: changes the asymmetric access state (ALUA) of a served target's port group, as an array's controller does
+//! for its paths when it fails over or reboots.
 //!
-//! The rule: it is shown by the run's own requests, which are refused because of the state or told of the change; the
-//! state before comes back when it ends.
+//! The rule: the run's own requests provide the proof: they are refused because of the state, or notified of the
+//! change. The previous state is restored at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl Kind for Access {
     ) -> Result<Prepared, DriverError> {
         let controls = scene.controls(&common.target, false)?;
         let (group, state) = (self.group(), self.access);
-        // A target without such a group is said before the first run.
+        // A missing group is reported before the first run.
         ask(&*controls, None)?.state_of(group)?;
         Ok(Prepared::new(move || {
             let controls = Arc::clone(&controls);
@@ -122,7 +122,7 @@ impl Kind for Access {
     }
 }
 
-/// Sets a group's state, or only asks.
+/// Sets a group's state, or only queries it.
 fn ask(
     controls: &dyn Controls,
     set: Option<(u16, PortState)>,
@@ -156,17 +156,17 @@ impl AccessAnswer {
     }
 }
 
-/// Drives one.
+/// The driver of an access fault.
 struct AccessFault {
     controls: Arc<dyn Controls>,
     group: u16,
     state: PortState,
     put: Option<Put>,
-    /// What was counted last.
+    /// The latest counts.
     last: Option<AccessAnswer>,
 }
 
-/// How it was when it was put in place.
+/// The state when the fault was injected.
 struct Put {
     at: Nanos,
     before: PortState,
@@ -174,7 +174,7 @@ struct Put {
 }
 
 impl AccessFault {
-    /// Commands refused and initiators told since it was put in place.
+    /// Commands refused and initiators notified since the fault was injected.
     fn effect(&self) -> (u64, u64) {
         let (Some(put), Some(last)) = (&self.put, &self.last) else {
             return (0, 0);

@@ -1,5 +1,5 @@
-//! `bridge`: the bridge of another host does something to the packets that pass, for machines in the wire on which nothing
-//! else of an experiment runs.
+//! `bridge`: the bridge of another host impairs the packets that pass through it. For machines in the network path that
+//! run nothing else of an experiment.
 
 use brunt_lab::link::Settings;
 use brunt_protocol::HostFault;
@@ -32,7 +32,7 @@ pub struct BridgeSet {
 }
 
 impl BridgeSet {
-    /// There and back.
+    /// The settings there and back.
     fn settings(&self) -> [Settings; 2] {
         let mut there = Settings::default();
         self.bridge.lay_over(&mut there);
@@ -95,7 +95,7 @@ impl Kind for BridgeSet {
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        // Numbers, texts and switches: there is nothing in them that JSON does not have.
+        // Numbers, strings and booleans: JSON can represent all of them.
         let settings = self
             .settings()
             .map(|settings| serde_json::to_value(settings).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! `cpu`: processor time is taken away from the target, or from everything, by competing for it.
+//! `cpu`: takes processor time from the target, or from everything, by competing for it.
 
 use brunt_lab::faults::{CpuHog, usable_cores};
 use brunt_protocol::HostFault;
@@ -51,7 +51,7 @@ impl Kind for Cpu {
     }
 
     fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
-        // A target is on one set of cores in all of a run.
+        // A target stays on one set of cores for the whole run.
         let other = pair.other_as::<Cpu>()?;
         if pair.me.common.host.is_some() || !pair.same_target() || self.cores == other.cores {
             return None;

@@ -1,4 +1,4 @@
-//! `disk`: the disk below a service's folder becomes slow, for its processes only.
+//! `disk`: makes the disk below a service's folder slow, for the service's processes only.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 
-/// Fewest bytes per second: less than one block would never pass.
+/// Lowest rate in bytes per second: with less than one block, nothing would ever pass.
 const BYTES_MIN: u64 = 4096;
 
 pub(super) const INFO: Info = Info {
@@ -132,7 +132,7 @@ impl Kind for Disk {
         }
     }
 
-    /// Before anything is started: whether this machine can do it.
+    /// Checks that this machine supports it, before anything is started.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(SlowDisk::check(&std::env::temp_dir())?)
     }

@@ -1,5 +1,5 @@
-//! `kill`: the process of a target that the experiment serves dies, and is started again when the fault is
-//! over: a controller that crashes and reboots.
+//! `kill`: kills the process of a target that the experiment serves, and restarts it when the fault is over, like a
+//! controller that crashes and reboots.
 
 use brunt_protocol::HostFault;
 use schemars::JsonSchema;

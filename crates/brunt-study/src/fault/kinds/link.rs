@@ -1,4 +1,4 @@
-//! `link`: a link of the lab gets other settings, over those that it has, in both directions or in one.
+//! `link`: changes settings of a link of the lab, in one direction or both; unnamed settings stay as they are.
 
 use std::path::PathBuf;
 
@@ -35,8 +35,8 @@ pub struct LinkSet {
 }
 
 impl LinkSet {
-    /// Which directions it changes, of a link between these hosts: there and back. `None`: the link does not
-    /// join the host.
+    /// Which directions it changes, there and back, for a link between these hosts. `None` if the link doesn't end at
+    /// the host in `from`.
     fn ways(&self, between: &[HostName; 2]) -> Option<[bool; 2]> {
         match &self.from {
             None => Some([true, true]),
@@ -46,7 +46,7 @@ impl LinkSet {
         }
     }
 
-    /// Both directions with the fault, of those without.
+    /// The settings of both directions with the fault, from those without it.
     fn laid_over(&self, before: &[Settings; 2], ways: [bool; 2]) -> [Settings; 2] {
         let mut during = before.clone();
         let meant = during.iter_mut().zip(ways).filter(|(_, meant)| *meant);
@@ -87,7 +87,7 @@ impl Kind for LinkSet {
         })
     }
 
-    /// Why the link cannot take these settings, or would not change by them, at any point.
+    /// Checks that the link can take these settings, and that they change it, at every point.
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let name = &self.link;
         let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
@@ -175,7 +175,7 @@ impl Kind for LinkSet {
             .ok_or_else(unfit)?;
         Ok(Prepared::new(move || {
             let lab = lab.lab();
-            // Laid over what the run has, which a sweep may have changed.
+            // Applied to the run's settings, which a sweep may have changed.
             let settings = fault.laid_over(&lab.settings(&fault.link)?, ways);
             Ok(LabDriver::boxed(lab.link_fault(&fault.link, settings)?))
         }))

@@ -23,7 +23,7 @@ use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 
-/// A rebuild at full speed has to be done in this time.
+/// A rebuild at full speed must finish in this time.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -127,8 +127,8 @@ impl Kind for Member {
 }
 
 impl Member {
-    /// Why this member of the target's array cannot fail and be replaced, and what to write instead. What
-    /// arrays there are is read off the URL; which of several is meant is asked when they are opened.
+    /// Why this member of the target's array cannot fail and be replaced, and what to write instead. Arrays are
+    /// recognized from the URL; which of several is meant is checked once they are open.
     fn mistake(&self, name: &str, target: &Target) -> Option<(String, String)> {
         let member = self.member;
         let arrays = array::named_in(target.place());
@@ -149,7 +149,7 @@ impl Member {
                 format!("write one of 0 to {last}"),
             ));
         }
-        // Whatever lasts until the end of a run is made good before the next one.
+        // Arrays that are still degraded at the end of a run are repaired before the next one.
         (array.level == Level::Raid0).then(|| {
             let what = format!(
                 "member {member} of a RAID 0 cannot fail: without redundancy it cannot be rebuilt at the end of the fault or before the next run"
@@ -163,20 +163,20 @@ impl Member {
     }
 }
 
-/// Drives one.
+/// The driver of a member fault.
 struct MemberFault {
     controls: Arc<dyn Controls>,
     lun: u16,
     layer: Option<String>,
     member: usize,
     failed: Option<Nanos>,
-    /// Rebuilds that the array had come to the end of before.
+    /// Rebuilds that the array had completed before.
     rebuilds: u64,
     /// Requests that it had served without a member before.
     degraded: u64,
 }
 
-/// What the array says of itself.
+/// The status of the array.
 struct Seen {
     state: ArrayState,
     members: Vec<MemberState>,
@@ -189,7 +189,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// That this member is there and good.
+    /// Checks that this member exists and is good.
     fn has_good(&self, member: usize) -> Result<(), DriverError> {
         let what = match self.members.get(member) {
             Some(MemberState::Good) => return Ok(()),
@@ -210,7 +210,7 @@ impl Seen {
         Err(DriverError::unfit(what, advice))
     }
 
-    /// Why an array that was being repaired since `begin` is not whole.
+    /// Why an array is not intact after being repaired since `begin`.
     fn stays_broken(&self, begin: Nanos) -> DriverError {
         let (state, trouble) = (
             self.state,
@@ -250,14 +250,14 @@ impl MemberFault {
     }
 }
 
-/// An array, from outside.
+/// An array, controlled from outside.
 struct Array<'a> {
     controls: &'a dyn Controls,
     lun: u16,
     layer: Option<&'a str>,
 }
 
-/// Has arrays of a device that are not whole made so, as fast as it goes: before a run.
+/// Repairs degraded arrays of a device at full speed, before a run.
 pub(in crate::fault) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
     let reply = controls.must(&Command::Status { lun })?;
     let Reply::Status { layers } = reply else {
@@ -334,7 +334,7 @@ impl Array<'_> {
             .map(drop)?)
     }
 
-    /// The failed member is replaced, and the array made whole, as fast as it goes.
+    /// Replaces the failed member and rebuilds the array at full speed.
     fn repair(&self) -> Result<Seen, DriverError> {
         let rate = self.status()?.rate;
         self.command(|lun, layer| Command::Replace { lun, layer })?;
@@ -354,7 +354,7 @@ impl Array<'_> {
                 break Err(seen.stays_broken(begin));
             }
             if seen.state == ArrayState::Degraded {
-                // Overtaken by one that began by itself is as good.
+                // An error is harmless if a rebuild has already started automatically.
                 let _ = self.command(|lun, layer| Command::Rebuild { lun, layer });
             }
             std::thread::sleep(LOOK_EVERY);
@@ -395,7 +395,7 @@ impl FaultDriver for MemberFault {
         let seen = self.array().status()?;
         let member = seen.members.get(self.member).copied();
         let word = member.map_or("not there".to_string(), |state| state.to_string());
-        // So quick a rebuild that it was never seen is still one.
+        // A completed rebuild also proves the failure, even if it was too quick to be observed.
         let shows = member != Some(MemberState::Good) || seen.rebuilds > self.rebuilds;
         let degraded = seen.degraded.saturating_sub(self.degraded);
         let what = format!(
@@ -427,7 +427,7 @@ impl FaultDriver for MemberFault {
         let at = Clock::Monotonic.now();
         let before = self.array().status()?;
         let seen = self.array().repair()?;
-        // How fast it went by itself; what is made up for at full speed says nothing of that.
+        // The speed of the regular rebuild, without the rest that was done at full speed.
         let speed = |(bytes, seconds): (u64, f64)| {
             format!(
                 "{} in {seconds:.2} s, {:.1} MB/s",

@@ -1,5 +1,5 @@
-//! `memory`: memory is taken away and locked by a process of its own, so that everything else has less. Filling it takes
-//! a second for one to three GiB, so `for` counts from when all is locked.
+//! `memory`: a separate process allocates and locks memory, so that everything else has less. Filling one to three GiB
+//! takes a second, so `for` counts from the time when all of it is locked.
 
 use brunt_core::Size;
 use brunt_lab::faults::MemoryHog;

@@ -29,7 +29,7 @@ pub(super) use member::make_whole;
 /// Defines [`FaultKind`] and [`KINDS`] from one line for each kind.
 macro_rules! kinds {
     ($($(#[$only:meta])* $module:ident::$config:ident,)*) => {
-        /// One fault's own part: what it is and does.
+        /// The settings of one fault, by its kind.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum FaultKind {
@@ -37,17 +37,17 @@ macro_rules! kinds {
         }
 
         impl FaultKind {
-            /// What it has to say of itself.
+            /// The interface of its kind.
             pub fn as_kind(&self) -> &dyn Kind {
                 match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
             }
 
-            /// The same, to be completed by what stands in other files.
+            /// The same, mutable, to add the content of other files.
             pub fn as_kind_mut(&mut self) -> &mut dyn Kind {
                 match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
             }
 
-            /// Its line of the table.
+            /// Its entry in the table.
             pub fn entry(&self) -> &'static KindEntry {
                 match self { $($(#[$only])* FaultKind::$config(_) => &$config,)* }
             }
@@ -82,18 +82,18 @@ kinds! {
     #[cfg(test)] test_only::TestOnly,
 }
 
-/// A kind's line of the table.
+/// A kind's entry in the table.
 pub struct KindEntry {
-    /// What it is.
+    /// Its description.
     pub info: &'static Info,
-    /// Reads its own keys.
+    /// Reads the kind's keys.
     pub(super) read: fn(Spanned<DeValue<'_>>) -> Result<FaultKind, Error>,
-    /// Describes its own keys.
+    /// Describes the kind's keys.
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl KindEntry {
-    /// The key that says that a fault is of this kind.
+    /// The key that selects this kind.
     pub fn name(&self) -> &'static str {
         self.info.keys[0]
     }
@@ -105,7 +105,7 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::fault::entry::{COMMON_KEYS, FaultEntry};
 
-    /// Kinds that are shipped.
+    /// All kinds except those for tests.
     fn shipped() -> impl Iterator<Item = &'static KindEntry> {
         KINDS
             .iter()
@@ -132,8 +132,8 @@ mod tests {
         )
     }
 
-    /// Names are unique and no common key's; every kind has its help, knows its keys, and has an example that is
-    /// read, passes its check, and is written as it was read.
+    /// Names are unique and differ from common keys; every kind has help, declares its keys, and has an example that
+    /// parses, passes its check, and is written as it was read.
     #[test]
     fn the_table() {
         for (index, kind) in KINDS.iter().enumerate() {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// `docs/faults.md` has every kind with its keys, what it does, how it is proven and its example.
+    /// `docs/faults.md` has every kind with its keys, effect, proof and example.
     #[test]
     fn the_documentation_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults.md");

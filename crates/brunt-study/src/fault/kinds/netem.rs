@@ -1,4 +1,4 @@
-//! `netem`: the kernel's own link emulator before an interface of a host: for machines that no link of a lab reaches.
+//! `netem`: the kernel's link emulator on an interface of a host, for machines that no link of a lab reaches.
 
 use brunt_lab::faults::Netem as NetemFault;
 use brunt_lab::link::Settings;
@@ -94,7 +94,7 @@ impl Kind for Netem {
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        // Numbers, texts and switches: there is nothing in it that JSON does not have.
+        // Numbers, strings and booleans: JSON can represent all of them.
         let settings = serde_json::to_value(self.settings()).unwrap_or_default();
         Some(HostFault::Netem {
             interface: self.interface.clone(),

@@ -1,7 +1,7 @@
-//! `partition`: two hosts of the lab, or each of some and each of some others, cannot reach each other over any path,
+//! `partition`: two hosts of the lab, or two groups of hosts, cannot reach each other over any path,
 //! while all other hosts can.
 //!
-//! The rule: what has to reach a host to be shown, or shown to be gone, is not done while that host is cut off.
+//! The rule: while a host is cut off, nothing is injected or removed whose proof depends on reaching that host.
 
 use brunt_lab::LabError;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::fault::kind::{
 };
 use crate::host::HostName;
 
-/// Most pairs of hosts that one fault keeps apart: each is probed, both ways, at the same time.
+/// Maximum number of pairs that one fault separates: each is probed in both directions at the same time.
 const PAIRS_MAX: usize = 32;
 
 pub(super) const INFO: Info = Info {
@@ -73,13 +73,13 @@ impl Partition {
             .flat_map(|one| second.names().iter().map(move |other| (one, other)))
     }
 
-    /// Whether it keeps these two hosts apart.
+    /// Whether it separates these two hosts.
     pub(super) fn parts(&self, one: &HostName, other: &HostName) -> bool {
         self.pairs()
             .any(|pair| pair == (one, other) || pair == (other, one))
     }
 
-    /// Those who make requests to this target and are kept from its host, and whether these are all.
+    /// The hosts that send requests to this target and are cut off from its host, and whether these are all.
     fn cut_off(&self, target: &str, stage: &dyn Stage) -> (Vec<HostName>, bool) {
         let Some(host) = stage.target(target).and_then(|target| target.host.as_ref()) else {
             return (Vec::new(), false);
@@ -91,7 +91,7 @@ impl Partition {
         (cut, others.is_empty())
     }
 
-    /// With a link's fault on the link between two hosts that are kept apart.
+    /// The combined effect with a link's fault, if the link is between two separated hosts.
     fn with_link(&self, other: &LinkSet, pair: &Pair<'_>) -> Option<Together> {
         let [one, two] = &pair.stage.lab()?.links.get(&other.link)?.between;
         if !self.parts(one, two) {
@@ -245,13 +245,13 @@ impl Kind for Partition {
             });
             lab.lab().partition(&first, &second)
         };
-        // What the lab's links cannot do is said before the first run.
+        // Errors of the lab's links are reported before the first run.
         make()?;
         Ok(Prepared::new(move || Ok(LabDriver::boxed(make()?))))
     }
 }
 
-/// The targets that are on hosts of the lab.
+/// The targets on hosts of the lab.
 fn lab_targets(stage: &dyn Stage) -> Vec<String> {
     stage
         .target_names()
@@ -264,8 +264,7 @@ fn lab_targets(stage: &dyn Stage) -> Vec<String> {
         .collect()
 }
 
-/// Whether there is a way between two hosts, by a link that can look at what it carries as far as that is known from
-/// the file.
+/// Checks that links connect two hosts; a direct link between them must be able to act on hosts and connections.
 pub(super) fn joined(
     key: &'static str,
     one: &HostName,

@@ -47,7 +47,7 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// The host from which resets seem to come, and the one that gets them, as far as the file is right.
+    /// The host from which resets seem to come, and the one that receives them, if the file is valid.
     pub(super) fn hosts(
         &self,
         common: &FaultCommon,
@@ -61,7 +61,7 @@ impl Reset {
         Some((self.reset.clone(), to))
     }
 
-    /// The host that gets the resets, where a target is on `host` and requests are made on `requesters`.
+    /// The host that receives the resets, given the target's `host` and its `requesters`.
     fn other_end(&self, host: Option<&HostName>, requesters: &[HostName]) -> Option<HostName> {
         match (&self.to, host, requesters) {
             (Some(to), ..) => Some(to.clone()),
@@ -71,7 +71,7 @@ impl Reset {
         }
     }
 
-    /// Why it is not known which connections are meant, of a target on `host` or of none.
+    /// Why the connections to reset are unknown, for a target on `host` or without one.
     fn unnamed(&self, common: &FaultCommon, host: Option<&HostName>, stage: &dyn Stage) -> Mistake {
         let Some(host) = host else {
             let what = "it does not name the connections to reset";
@@ -194,7 +194,7 @@ impl Kind for Reset {
         };
         let from = self.reset.clone();
         let make = move || lab.lab().tcp_reset(from.as_str(), to.as_str(), ports);
-        // What the lab's links cannot do is said before the first run.
+        // Errors of the lab's links are reported before the first run.
         make()?;
         let listens = role
             .map(|role| role.address().port())
@@ -209,12 +209,12 @@ impl Kind for Reset {
     }
 }
 
-/// Drives one: armed at its time, shown when a connection has met it.
+/// The driver of a reset: armed at its time, proven once it has reset a connection.
 struct ResetFault {
     fault: TcpReset,
-    /// The port of its target, if another one may have been written.
+    /// The port of its target, if another one may be in the file.
     listens: Option<u16>,
-    /// What the hosts counted when it was last looked for.
+    /// The hosts' counts at the latest check.
     seen: String,
 }
 

@@ -122,7 +122,7 @@ impl Kind for Storage {
         let lun = scene.lun(&common.target);
         let fault = DeviceFault::parse(&self.storage)?;
         let controls = scene.controls(&common.target, self.wants_fault_layer())?;
-        // A layer that is not there is said before the first run.
+        // A missing layer is reported before the first run.
         let probe = Command::Look {
             lun,
             layer: self.layer.clone(),
@@ -145,7 +145,7 @@ impl Kind for Storage {
     }
 }
 
-/// A fault of the storage or of an array while its target is away all the time.
+/// The refusal of a fault of a device while its target is away all the time.
 pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
@@ -157,9 +157,9 @@ pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
 }
 
 impl Storage {
-    /// Two faults at one layer.
+    /// The combined effect with another fault at the same layer.
     fn at_one_layer(&self, other: &Storage, pair: &Pair<'_>) -> Option<Together> {
-        // Of two that are about a request the older one hits it.
+        // Of two faults that match a request, the older one takes precedence.
         let (mine, others) = (pair.my_times(), pair.other_times());
         let ((older, its), (younger, later)) = match mine.begin <= others.begin {
             true => ((self, mine), (other, others)),
@@ -182,17 +182,17 @@ impl Storage {
     }
 }
 
-/// How often is looked whether a target that stands still goes on.
+/// Interval between checks whether a frozen target has resumed.
 const THAW_LOOK: Duration = Duration::from_millis(1);
 
-/// Drives one.
+/// The driver of a storage fault.
 struct StorageFault {
     controls: Arc<dyn Controls>,
     lun: u16,
     layer: Option<String>,
     fault: DeviceFault,
     armed: Option<Armed>,
-    /// When it was armed for the first time.
+    /// When it was first armed.
     put_at: Option<Nanos>,
     gaps: Vec<FaultGap>,
 }
@@ -200,12 +200,12 @@ struct StorageFault {
 #[derive(Clone, Copy)]
 struct Armed {
     id: u64,
-    /// Of the target's process.
+    /// The life of the target's process.
     life: u32,
     at: Nanos,
     seen: u64,
     shown: bool,
-    /// When it was lost, of one that was armed again.
+    /// When the previous one was lost, if it was armed again.
     lost: Option<Nanos>,
 }
 
@@ -227,7 +227,7 @@ impl StorageFault {
         }
     }
 
-    /// Has an order carried out; `None` when whoever should is away, or not who it was in `life`.
+    /// Sends a command; `None` if the process is away, or has restarted since `life`.
     fn ask(&self, command: &Command, life: u32) -> Result<Option<Reply>, DriverError> {
         let is_there = || {
             let state = self.controls.state();
@@ -238,7 +238,7 @@ impl StorageFault {
         }
         match self.controls.must(command) {
             Ok(answer) => Ok(Some(answer)),
-            // Killed, or killed and started again, between the question and the answer.
+            // The process was killed, and perhaps restarted, before it answered.
             Err(_) if !is_there() => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -266,7 +266,7 @@ impl StorageFault {
         })
     }
 
-    /// Arms it again if what it was armed in is gone; `None` while nobody is there.
+    /// Arms the fault again if its process has restarted; `None` while the process is away.
     fn present(&mut self) -> Result<Option<Armed>, DriverError> {
         let Some(armed) = self.armed else {
             return Ok(None);
@@ -278,7 +278,7 @@ impl StorageFault {
         if state.life == armed.life {
             return Ok(Some(armed));
         }
-        // What had not shown before was never there.
+        // A fault without a proven effect was never in effect, so there is no gap.
         let lost = if armed.shown {
             state.last_end
         } else {
@@ -290,7 +290,7 @@ impl StorageFault {
         Ok(self.armed.filter(|now| now.life != armed.life))
     }
 
-    /// What it has hit since it was armed, if that can be told now.
+    /// The requests affected since it was armed, if the process can be asked now.
     fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
         let Some(mut armed) = self.present()? else {
             return Ok(None);
@@ -352,7 +352,7 @@ impl FaultDriver for StorageFault {
     }
 
     fn tend(&mut self) -> Result<(), DriverError> {
-        // A target that cannot be killed is not asked: nothing could have changed.
+        // In an unchanged life nothing can have changed, so the target isn't queried.
         let Some(Armed { life, shown, .. }) = self.armed else {
             return Ok(());
         };
@@ -383,7 +383,7 @@ impl FaultDriver for StorageFault {
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
-        // One that stands still has it until it goes on.
+        // A frozen target keeps the fault until it resumes.
         let state = loop {
             let state = self.controls.state();
             if !matches!(state.away, Some((Absence::Frozen, _))) {
@@ -419,7 +419,7 @@ impl FaultDriver for StorageFault {
         let Reply::Counts { seen, injected } = answer else {
             return Err(DriverError::mismatched(answer));
         };
-        // Seen from outside: its number is that of no fault any more.
+        // Proof from outside: the fault's number is no longer known.
         let command = Command::Look {
             lun: self.lun,
             layer: self.layer.clone(),
@@ -476,10 +476,11 @@ impl Drop for StorageFault {
     }
 }
 
-/// A fault is expected to hit so often: it is missed once in 10^5 times.
+/// Expected number of hits for advice: with this many, a fault misses every request once in 10^5 times.
 const EXPECTED: f64 = 11.5;
 
-/// What to write so that a fault hits a request, which of `seen` that it is about in this time hit none.
+/// What to write so that the fault affects a request, if it affected none of the `seen` requests that it matched in
+/// this time.
 fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     let share = |least: f64| (least.min(1.0) * 1000.0).ceil() / 1000.0;
     let longer = written((looked * 2).max(Duration::from_millis(100)));
@@ -552,7 +553,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// What is written instead would have been met by what there was.
+    /// The requests that were made would have met the suggested fault.
     #[test]
     fn advice_names_a_setting_and_a_value() {
         let check = |words: &str, seen: u64, said: &str| {

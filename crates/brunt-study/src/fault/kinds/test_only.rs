@@ -1,4 +1,4 @@
-//! A kind for tests: this file and one line of the table are all that it takes.
+//! A kind for tests: it needs only this file and one line of the table.
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;

@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What was told.
+/// The events that were observed.
 #[derive(Default)]
 struct Told {
     faults: Vec<FaultRecord>,
     requests: Vec<RequestRecord>,
 }
 
-/// Keeps what is told; raises `stop` when a fault has begun.
+/// Records events; raises `stop` when a fault has begun.
 struct Watch(Arc<Mutex<Told>>, Option<Arc<AtomicBool>>);
 
 impl Observer for Watch {
@@ -52,12 +52,12 @@ impl Observer for Watch {
 struct Ran {
     result: Result<Summary, StudyError>,
     told: Vec<FaultRecord>,
-    /// Where the load keeps each.
+    /// The recorded requests, if the load records them.
     requests: Vec<RequestRecord>,
     backend: Arc<dyn Backend>,
 }
 
-/// Runs an experiment of one target with these faults; `stop` ends it when the first fault shows.
+/// Runs an experiment with one target and these faults; `stop` ends it when the first fault shows.
 fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let text = format!(
         "name = \"{name}\"\nrepetitions = 2\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\n{workload}\n{faults}"
@@ -96,8 +96,8 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     }
 }
 
-/// Tries with everything once, twice, up to sixteen times as slow, until it went as it was meant to: a busy machine
-/// may be too late with a fault for a request to meet it, and disturbs what faults do to figures.
+/// Retries an attempt with all times once, twice, up to sixteen times as long, until it goes as expected: a busy
+/// machine may inject a fault too late for any request to meet it, and distorts figures.
 fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8, 16] {
@@ -109,7 +109,7 @@ fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     panic!("{instead}")
 }
 
-/// An attempt of [`again`]: what was seen, if it was as it was meant to be.
+/// The result of an attempt of [`again`]: what was seen, if it is as expected.
 fn meant<T: std::fmt::Debug>(seen: T, is_meant: impl Fn(&T) -> bool) -> Result<T, String> {
     if is_meant(&seen) {
         Ok(seen)
@@ -119,7 +119,7 @@ fn meant<T: std::fmt::Debug>(seen: T, is_meant: impl Fn(&T) -> bool) -> Result<T
 }
 
 impl Ran {
-    /// What came of it; `Err` when a fault did not show, and whatever else went wrong is a panic.
+    /// The experiment's summary; `Err` if a fault showed no effect. Any other error panics.
     fn summary(self) -> Result<Summary, String> {
         self.result.map_err(|error| {
             let text = error.to_string();
@@ -128,8 +128,8 @@ impl Ran {
         })
     }
 
-    /// Requests that were sent after a fault had shown and answered before it was taken away, however late each of that
-    /// was: the fault was there for all of their time.
+    /// Requests that were sent after a fault had shown and completed before it was removed, however late either was:
+    /// the fault was in effect for their whole duration.
     fn during_faults(&self) -> Vec<RequestRecord> {
         let is_during = |request: &&RequestRecord| {
             let within = |fault: &FaultRecord| {
@@ -161,12 +161,12 @@ fn load(slower: u32) -> String {
     )
 }
 
-/// The same, with each request kept.
+/// The same load, with each request recorded.
 fn recorded(slower: u32) -> String {
     format!("record_requests = true\n{}", load(slower))
 }
 
-/// A fault of the disk's storage.
+/// A storage fault of the disk.
 fn timed(storage: &str, at_ms: u32, for_ms: u32) -> String {
     format!(
         "[[fault]]\ntarget = \"disk\"\nstorage = \"{storage}\"\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n"
@@ -177,8 +177,8 @@ fn transient_fault(slower: u32) -> String {
     timed("aborted-command,p=0.5", 400 * slower, 300 * slower) + "name = \"burst\"\n"
 }
 
-/// A transient fault is there in its time and no other, is told twice, is in the summary with
-/// its cost, and leaves nothing behind.
+/// A transient fault is in effect only in its time, is reported twice, is in the summary with its cost, and leaves
+/// nothing behind.
 #[test]
 fn transient() {
     let (summary, told, slower) = again(|slower| {
@@ -193,7 +193,7 @@ fn transient() {
         ran.nothing_is_left();
         let during = ran.during_faults();
         let told = std::mem::take(&mut ran.told);
-        // Enough of them to tell a half from none and from all.
+        // Enough requests to distinguish half from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
         let failed = during
             .iter()
@@ -241,7 +241,7 @@ fn transient() {
     );
 }
 
-/// Requests that are answered while the fault is there take as much longer as was asked for, and their cost is told.
+/// Requests that complete during the fault take the requested additional time, and their cost is reported.
 #[test]
 fn slower_answers() {
     let summary = again(|slower| {
@@ -258,12 +258,12 @@ fn slower_answers() {
             let took = request.completed.unwrap().since(request.sent.unwrap());
             assert!(took >= Duration::from_millis(5), "{took:?}");
         }
-        // What the cost is, of figures that no machine disturbs, is tested where it is computed.
+        // The cost itself is tested where it is computed, with undisturbed figures.
         meant(ran.summary()?, |summary| {
             let is_told = |run: &RunSummary| {
                 let cost = run.faults[0].cost.as_ref()?;
                 let factors = cost.response_mean?.factor.and(cost.response_p99?.factor);
-                // Open where it can't be told when the figures recovered.
+                // Unknown if it is unclear when the figures recovered.
                 factors.and(cost.excess_wait_s)
             };
             !during.is_empty()
@@ -308,7 +308,7 @@ fn slower_answers() {
     );
 }
 
-/// A sticky fault is there for every request, in a layer that the URL names.
+/// A sticky fault affects every request, in a layer that the URL names.
 #[test]
 fn sticky() {
     let fault = "[[fault]]\ntarget = \"disk\"\nlayer = \"low\"\nstorage = \"medium-error,every=2\"";
@@ -326,9 +326,9 @@ fn sticky() {
     }
 }
 
-/// Processor time is taken away during a run, as much as was asked for, proven by what was really taken, and given
-/// back; what the machine does not have makes the experiment fail, with what to do. Memory is taken by a process of
-/// the program's own, so a test of the program has it.
+/// Processor time is taken during a run as requested, proven by the time actually taken, and given back; if the machine
+/// lacks the resources, the experiment fails with advice. A separate process takes memory, so that is tested with the
+/// whole program.
 #[test]
 fn the_controller_in_trouble() {
     let load = "interval = \"50ms\"\nstop = { time = \"2s\" }";
@@ -347,7 +347,7 @@ fn the_controller_in_trouble() {
     );
     let summary = match ran.result {
         Ok(summary) => summary,
-        // A core that real-time work of others fills.
+        // Other processes' real-time work fills the core.
         Err(error) => {
             let text = error.to_string();
             let said = ["others compete harder", "had no visible effect: took "];
@@ -383,7 +383,7 @@ fn the_controller_in_trouble() {
     check("too much", memory("1PiB"), "must stay available");
 }
 
-/// Two faults at once, each with its own record.
+/// Two simultaneous faults have separate records.
 #[test]
 fn several() {
     let summary = again(|slower| {
@@ -406,7 +406,7 @@ fn several() {
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
 
-/// The canary: a fault that does not happen makes the experiment fail, however it came about.
+/// The canary: a fault without effect makes the experiment fail, whatever the cause.
 #[test]
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
@@ -428,7 +428,7 @@ fn what_does_not_show_fails() {
                 .err()
                 .unwrap_or_else(|| panic!("{name} went through"))
                 .to_string();
-            // Too late for its run, on a busy machine, is a reason, too.
+            // On a busy machine, the fault may also be too late for its run.
             assert!(
                 text.contains(said) || text.contains("ended before it started"),
                 "{name}: {text}"
@@ -474,7 +474,7 @@ fn what_does_not_show_fails() {
     check("sticky", reads, &sticky, "had no visible effect");
 }
 
-/// An experiment that is interrupted while a fault is there says that, and takes it away.
+/// An experiment that is interrupted during a fault says so, and removes it.
 #[test]
 fn interrupted() {
     let (summary, told) = again(|slower| {
@@ -493,7 +493,7 @@ fn interrupted() {
     assert!(told[1].end.is_some());
 }
 
-/// A layer that is not there, or not the only one, is a mistake with a way out.
+/// An unknown or ambiguous layer is a mistake, reported with a solution.
 #[test]
 fn layers_are_found() {
     let check = |url: &str, layer: &str, said: Option<&str>| {
@@ -537,8 +537,8 @@ fn layers_are_found() {
     check("null:1MiB", "layer = \"b\"", Some("?fault=off"));
 }
 
-/// A member fails under load, the array says so, the rebuild ends the fault or the end of the run
-/// does; and the next run begins with a whole array.
+/// A member fails under load and the array reports it. The rebuild or the end of the run ends the fault, and the next
+/// run begins with an intact array.
 #[test]
 fn members_fail() {
     let member = "[memory:4MiB]";
@@ -558,7 +558,7 @@ fn members_fail() {
             );
             let ran = run(name, &url, &load, &fault, false);
             let backend = Arc::clone(&ran.backend);
-            // A rebuild may take longer than the run, on a busy machine.
+            // On a busy machine, a rebuild may take longer than the run.
             let summary = meant(ran.summary()?, |summary| {
                 summary.points[0]
                     .runs
@@ -592,8 +592,8 @@ fn members_fail() {
     check("not rebuilt", "100kB", false);
 }
 
-/// A second member that fails while the first is missing is a separate fault where the level stands
-/// it, and both are over when the array is whole.
+/// If the array's level tolerates it, a second member that fails while the first is missing is a separate fault; both
+/// end when the array is intact.
 #[test]
 fn two_members_fail() {
     let member = "[memory:2MiB]";
@@ -627,7 +627,7 @@ fn two_members_fail() {
     }
 }
 
-/// A member that a storage fault has put out of its array is replaced before the next run.
+/// A member that a storage fault has removed from its array is replaced before the next run.
 #[test]
 fn every_run_begins_whole() {
     let url = "array:raid1,[memory:4MiB?fault=off;name=bad],[memory:4MiB]?delay=const:100us";
@@ -654,8 +654,8 @@ fn every_run_begins_whole() {
     );
 }
 
-/// A kind that is one file and one line of the table goes all the way: it is read, put in place, shown, on record and
-/// gone; and it voids its run when it is not seen.
+/// A kind that consists of one file and one line of the table works throughout: it is read, injected, proven, recorded
+/// and removed; and it invalidates its run if it shows no effect.
 #[test]
 fn a_kind_of_a_file_and_a_line() {
     let attempt = |name: &str, more: &str, slower: u32| {

@@ -1,9 +1,9 @@
-//! Each word of a storage fault in an experiment: requests meet what it says and the run has it on record; where no
-//! request can meet it, the run is invalid.
+//! Each storage fault in an experiment: requests meet the effect and the run records it; if no request can meet it, the
+//! run is invalid.
 
 use super::*;
 
-/// A run in which the fault is there from 100 to 300 ms, at the first attempt.
+/// A run in which the fault lasts from 100 to 300 ms, at the first attempt.
 fn load(more: &str, slower: u32) -> String {
     format!(
         "{more}\ninterval = \"20ms\"\nstop = {{ time = \"{}ms\" }}",
@@ -13,7 +13,7 @@ fn load(more: &str, slower: u32) -> String {
 
 const DEVICE: &str = "memory:4MiB?delay=const:100us";
 
-/// What requests meet is lost as what it is, in each run and on record.
+/// Lost requests have the right cause, in each run and on record.
 #[test]
 fn words_are_met() {
     let mixed = "read = 0.5";
@@ -33,7 +33,7 @@ fn words_are_met() {
             let fault = timed(word, 100 * slower, 200 * slower);
             let ran = run("words", DEVICE, &load(more, slower), &fault, false);
             ran.nothing_is_left();
-            // A fault that came late and was met by a few requests only may have done nothing that is read again.
+            // A fault that came late and affected only a few requests may have changed nothing that is read again.
             meant(ran.summary()?, |summary| {
                 summary.points[0]
                     .runs
@@ -75,7 +75,7 @@ fn words_are_met() {
     }
 }
 
-/// The canary: no request of the run is one that the word could do something to.
+/// The canary: the fault could affect no request of the run.
 #[test]
 fn words_that_cannot_be_met() {
     let reads = "read = 1.0\nregion = { length = \"1MiB\" }";
@@ -102,7 +102,7 @@ fn words_that_cannot_be_met() {
                 panic!("{word}: {error}")
             };
             assert_eq!(source.reason, VoidReason::FaultUnseen, "{word}: {error}");
-            // Too late for its run, on a busy machine, is a reason, too.
+            // On a busy machine, the fault may also be too late for its run.
             meant(error.to_string(), |text| {
                 text.contains("had no visible effect")
             })

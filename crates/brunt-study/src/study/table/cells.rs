@@ -1,9 +1,9 @@
-//! The columns of the terminal's table, 80 letters wide: rates, and times in units by their size. Columns never run
-//! together.
+//! The columns of the terminal's table, 80 characters wide: rates, and times in units that suit their size. Columns are
+//! always separated.
 
 use brunt_result::statistics::Estimate;
 
-/// Columns of a row's name; a longer one has its own line.
+/// Width of a row's label; a longer one has its own line.
 pub(super) const LABEL: usize = 17;
 
 /// One row. What is unknown is absent and shown as a dash.
@@ -18,7 +18,7 @@ pub(super) struct Cells<'a> {
     pub max_us: Option<f64>,
 }
 
-/// The two lines above the rows.
+/// The two header lines.
 pub(super) fn head() -> Vec<String> {
     let names = [
         "",
@@ -78,7 +78,7 @@ fn line(cells: [String; 10]) -> String {
     )
 }
 
-/// Half of an interval in percent of its mean, in at most five letters.
+/// Half-width of an interval in percent of its mean, in at most five characters.
 fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     match share.map(|share| share * 100.0) {
@@ -88,7 +88,7 @@ fn width(estimate: Option<Estimate>) -> String {
     }
 }
 
-/// A rate per second, in at most nine letters.
+/// A rate per second, in at most nine characters.
 pub(super) fn count(rate: f64) -> String {
     match rate {
         rate if rate < 9.95 => format!("{rate:.2}"),
@@ -97,7 +97,7 @@ pub(super) fn count(rate: f64) -> String {
     }
 }
 
-/// Three digits that count, or all before the point.
+/// Three significant digits, or all digits before the point.
 fn digits(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),
@@ -106,7 +106,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A time in microseconds, in a unit by its size, in at most six letters up to a day.
+/// A time in microseconds, in a unit that suits its size; in at most six characters up to a day.
 pub(super) fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{}us", digits(us)),

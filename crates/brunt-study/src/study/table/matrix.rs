@@ -4,7 +4,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::cells;
 
-/// The matrices of each pair of target and workload that has two axes with several values each.
+/// The matrices of each pair of target and workload with two axes that have several values each.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let mut groups: Vec<(&str, &str)> = Vec::new();
     for point in &summary.points {
@@ -55,7 +55,8 @@ fn matrices(name: &str, points: &[&PointSummary]) -> Vec<String> {
     lines
 }
 
-/// The names of the two axes that vary, each with its values in the order of the points; `None` if these are not two.
+/// The names of the two axes that vary, each with its values in the order of the points; `None`
+/// unless there are exactly two.
 fn two_axes(points: &[&PointSummary]) -> Option<[(String, Vec<String>); 2]> {
     let mut axes: Vec<(String, Vec<String>)> = Vec::new();
     for point in points {

@@ -1,26 +1,26 @@
-//! Warnings below the terminal's table: alike ones of several points are one line, with the range of their numbers, unless
-//! each number matters.
+//! Warnings below the terminal's table: similar ones of several points become one line with the range of their numbers,
+//! unless each number matters.
 
-/// What is to be said of points, in the order in which it came up.
+/// Notes on points, in order of their first appearance.
 #[derive(Default)]
 pub(super) struct Notes(Vec<Group>);
 
-/// Notes that differ in their numbers only.
+/// Notes that differ only in their numbers.
 struct Group {
     /// The text between the numbers.
     words: Vec<String>,
-    /// Each number: as it is written at its smallest and its largest.
+    /// For each number, its smallest and largest value as written.
     ranges: Vec<(String, String)>,
     points: Vec<String>,
 }
 
 impl Notes {
-    /// Adds what is to be said of a point.
+    /// Adds a note on a point.
     pub fn add(&mut self, point: &str, note: String) {
         self.group(point, taken_apart(&note));
     }
 
-    /// Adds what is only one line with the same numbers.
+    /// Adds a note that is merged only with identical ones.
     pub fn add_exact(&mut self, point: &str, note: String) {
         self.group(point, (vec![note], Vec::new()));
     }
@@ -43,7 +43,7 @@ impl Notes {
         }
     }
 
-    /// A line for each, with the points it is about unless there is only one point.
+    /// A line for each note, with the points it is about unless there is only one point.
     pub fn lines(&self, points: usize) -> Vec<String> {
         let line = |group: &Group| match &group.points[..] {
             _ if points == 1 => group.text(),
@@ -70,8 +70,8 @@ impl Group {
     }
 }
 
-/// The words of a note and the numbers between them: one more of those than of these. Digits within a word, such as
-/// `p99`, are part of it.
+/// The words of a note and the numbers between them; there is one more word than numbers. Digits within a word, such as
+/// `p99`, belong to the word.
 fn taken_apart(note: &str) -> (Vec<String>, Vec<String>) {
     let (mut words, mut numbers) = (vec![String::new()], Vec::new());
     let (mut rest, mut is_within_a_word) = (note, false);
