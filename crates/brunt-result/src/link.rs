@@ -19,8 +19,7 @@ const CROWDED_FULL_SHARE: f64 = 0.95;
 const CROWDED_SHARE_MAX: f64 = 0.1;
 /// Packets that wait longer than this on average to keep their order, in nanoseconds, shift the mean delay.
 const ORDERED_NANOS_MAX: u64 = 100_000;
-/// If a link dropped packets, it can carry this share of that load without drops, provided the traffic arrives evenly
-/// instead of in bursts.
+/// An overloaded link can carry this share of the load without drops, once a line with that rate smooths the bursts.
 const RATE_HELD: f64 = 0.75;
 /// A line can keep this share of its average rate.
 const LINE_HELD: f64 = 0.9;
