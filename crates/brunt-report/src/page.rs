@@ -25,7 +25,7 @@ pub struct Page {
 /// The summary box at the top of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Glance {
-    /// What was measured and on which hardware: a label and a sentence.
+    /// The measured target and its environment: a label and a sentence each.
     pub facts: Vec<(String, String)>,
     /// Headline figures.
     pub cards: Vec<Card>,

@@ -194,8 +194,8 @@ impl DepthChoice {
 /// Influence of the page cache on a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCache {
-    /// Share of bytes read from the page cache, 0 to 1; `null` if the phase reads nothing or the kernel does
-    /// not report it.
+    /// Share of bytes read from the page cache, 0 to 1; `null` if the phase reads nothing or the kernel does not
+    /// report it.
     pub read_share: Option<f64>,
     /// Seconds spent in the final fsync, included in the phase's time.
     pub flush_s: f64,

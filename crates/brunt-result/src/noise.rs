@@ -1,5 +1,5 @@
-//! Measures how quiet the machine was during a run: late wake-ups of a separate thread and the duration of a fixed
-//! piece of work, how long the load's threads waited for a processor, and who used the processors instead.
+//! How quiet the machine was during a run: late wake-ups of a separate thread and the duration of a fixed piece of
+//! work, how long the load's threads waited for a processor, and which programs used the processors instead.
 //! `brunt-probe` measures it; the terminal, the page and comparisons weigh it against a difference or a fault's cost.
 //!
 //! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
@@ -178,8 +178,8 @@ impl NoiseShare {
         })
     }
 
-    /// Whether it should be reported. Never on a machine without other programs; always if a program uses a fifth
-    /// of a processor.
+    /// Whether it should be reported: a share, the variation of speed or the use by other programs reaches its
+    /// threshold, or a run was stopped. A program that uses a fifth of a processor is reported.
     pub fn is_shown(&self) -> bool {
         self.explains >= NOISE_SHOWN
             || self.uneven >= UNEVEN_SHOWN

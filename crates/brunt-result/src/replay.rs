@@ -72,8 +72,8 @@ pub struct ReplayFidelity {
     /// Requests of the trace that were not sent, by why.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// What the device was given: requests, those that were sent in pieces by piece. Of these are the figures below,
-    /// but for `rows`.
+    /// What the device was given: requests, those that were sent in pieces by piece. Of these are the figures below, but
+    /// for `rows`.
     #[serde(default)]
     pub pieces: u64,
     /// Those of them that ended well.
@@ -109,14 +109,14 @@ pub struct ReplayFidelity {
     pub over_time: Vec<ReplayMoment>,
 }
 
-/// Requests of the trace that were not sent, by why; each has one. One that was sent in pieces counts where its
-/// last piece does.
+/// Requests of the trace that were not sent, by why; each has one. One that was sent in pieces counts where its last piece
+/// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnsentRequests {
     /// Dropped for one in flight on the same blocks (`conflicts = "drop"`).
     pub dropped: u64,
-    /// Due before the end of the run, and not sent in the time that `drain` gives late requests, or because no
-    /// device was left.
+    /// Due before the end of the run, and not sent in the time that `drain` gives late requests, or because no device was
+    /// left.
     pub skipped: u64,
     /// Given to a device that did not take them before the end.
     pub not_taken: u64,
@@ -176,8 +176,8 @@ pub struct DeviceFidelity {
 pub struct ReplayDigests {
     /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and in pieces
-    /// that it takes.
+    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and in pieces that it
+    /// takes.
     pub planned: String,
     /// Of the requests that were handed to the device.
     pub sent: String,

@@ -39,9 +39,9 @@ impl PartialEq for Requirement {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RequirementEntry {
-    /// Figure: iops, bandwidth, mean, p50, p90, p99, p99.9, p99.99, max, or failed (the share of requests that didn't
-    /// succeed). Response times count from when a request was due. max and failed have to hold in every run, the others
-    /// as means over runs.
+    /// Figure: iops, bandwidth, mean, p50, p90, p99, p99.9, p99.99, max, or failed (the share of requests that didn't succeed).
+    /// Response times count from when a request was due. max and failed have to hold in every run, the others as means over
+    /// runs.
     figure: String,
     /// The figure has to be below this: a duration, requests per second, bytes per second or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -80,8 +80,8 @@ pub struct WayBytes {
 pub struct TransferEfficiency {
     /// Of all links together.
     pub all: CarriedBytes,
-    /// Of those that have a delay at any point of the experiment, as links between sites have; `null` if that is none
-    /// of them or all.
+    /// Of those that have a delay at any point of the experiment, as links between sites have; `null` if that is none of
+    /// them or all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
     /// Of each link.

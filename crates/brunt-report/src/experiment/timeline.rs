@@ -26,7 +26,7 @@ const PLACES_MAX: usize = 9_000;
 /// Limits for the points of one timeline: fewer say too little, and no screen shows more.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
 
-/// A run whose time line the page shows.
+/// A run whose timeline the page shows.
 pub(super) struct Chosen<'a> {
     /// Index of its point.
     pub point: usize,

@@ -163,8 +163,8 @@ pub struct Degradation {
     pub detected: Answer,
     /// Time from the end of the fault until the rate recovered.
     pub recovered: Answer,
-    /// Smallest drop during the fault that would have been detected, as a share; `null` if not even a drop
-    /// to zero would.
+    /// Smallest drop during the fault that would have been detected, as a share; `null` if not even a drop to zero
+    /// would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
     /// The run, or the time to the next fault, was too short after the fault to tell whether the rate recovered.

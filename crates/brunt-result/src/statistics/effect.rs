@@ -57,8 +57,8 @@ pub struct Effect {
     /// Whether runs were compared round by round.
     pub paired: bool,
     /// The smallest change that would have been shown with a chance of 80 %, after the correction for the number of
-    /// figures: as a share of the first, or in the metric's unit where that is a share itself. `null` where the
-    /// first is zero.
+    /// figures: as a share of the first, or in the metric's unit where that is a share itself. `null` where the first
+    /// is zero.
     pub detectable: Option<f64>,
     /// With so many runs a side a change of [`WANTED`](super::effect::WANTED) would be shown with a chance of 80 %, if runs
     /// go on to differ as these do. `null` where no number of runs would do: sessions differ by as much.

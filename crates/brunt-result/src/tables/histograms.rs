@@ -1,8 +1,8 @@
 //! Table `histograms`: the data from which SQL computes percentiles of any merge.
 //!
-//! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour at 10
-//! ms would take half a gigabyte, and `intervals` already has the percentiles of each interval. A fixed length of one
-//! second would show nothing for a run of two seconds.
+//! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour of 10 ms
+//! intervals would take half a gigabyte, and `intervals` already has the percentiles of each interval. With a fixed
+//! length of one second, a run of two seconds would have only two extents, which show nothing.
 
 use std::time::Duration;
 
