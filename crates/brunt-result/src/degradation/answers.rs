@@ -18,8 +18,8 @@ pub(super) struct Answers {
     pub recovered: Answer,
     /// Smallest worsening during the fault that would have been detected, as a share.
     pub noticeable: f64,
-    /// How long the series would have had to continue, or the next fault to wait, to show whether the metric recovered;
-    /// `None` if its length was sufficient.
+    /// Time until which the series would have had to continue, or the next fault to wait, to show whether the metric
+    /// recovered; `None` if the series was long enough.
     pub too_short_until_s: Option<f64>,
     /// When the effect ended; `None` if unknown, infinite if it lasted to the end.
     pub until_s: Option<f64>,
@@ -105,7 +105,8 @@ fn holds(run: &RunSeries) -> bool {
         .is_some_and(|fault_end_s| end_s - fault_end_s >= HOLD.as_secs_f64() * 0.999)
 }
 
-/// How long a run would have had to continue to show recovery at this time: whole intervals, plus one.
+/// Time until which a run would have had to continue to show a recovery at `begin_s`: `HOLD` later, plus the longest
+/// interval, because only whole intervals count.
 fn until(run: &RunSeries, begin_s: f64) -> f64 {
     let lengths = run
         .start_s

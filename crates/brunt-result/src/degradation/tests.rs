@@ -165,7 +165,7 @@ fn two_faults() {
 }
 
 /// If the run ends or the next fault starts too soon after a fault, recovery is open whatever was seen of it, and the
-/// answer says how long the run would have had to continue.
+/// answer says until when the run would have had to continue.
 #[test]
 fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     let check = |after: &[(usize, f64)], until_s: Option<f64>, recovered: Answer| {
