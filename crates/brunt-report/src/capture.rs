@@ -12,23 +12,23 @@ use crate::format::{Unit, count};
 use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 use crate::thin::Thin;
 
-/// Stretches of a time line.
+/// Maximum number of points on a timeline.
 const PLACES: usize = 400;
-/// Bars of one figure.
+/// Maximum number of bars per figure.
 const BARS_MAX: usize = 16;
 
-/// What is known of a capture beside its figures.
+/// Information about a capture besides its figures.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// Where it comes from: a file's name, an interface.
+    /// Name of the source: a file or an interface.
     pub name: String,
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
-    /// What went wrong while it was read, such as a file that ends too early.
+    /// Problems while reading it, such as a truncated file.
     pub trouble: Vec<String>,
 }
 
-/// The page.
+/// The report page.
 pub fn page(report: &Report, source: &Source) -> Page {
     let sections = [
         over_time(report),
@@ -161,7 +161,7 @@ fn operations_card(report: &Report) -> Card {
     }
 }
 
-/// What was captured, and what is in it.
+/// Facts about the capture and its contents.
 fn facts(report: &Report) -> Vec<(String, String)> {
     let connections = report.ledger.of("connections") as usize;
     vec![
@@ -191,11 +191,11 @@ fn facts(report: &Report) -> Vec<(String, String)> {
     ]
 }
 
-/// Nanoseconds since 1970 as a date and time (UTC), by the civil calendar.
+/// Formats nanoseconds since 1970 as date and time (UTC) in the civil calendar.
 fn moment(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days from 0000-03-01, so that a leap day ends its year; 146,097 days are 400 years.
+    // Days from 0000-03-01, so that a leap day is the last of its year; 146,097 days are 400 years.
     let day = days + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -227,7 +227,7 @@ fn over_time(report: &Report) -> Option<Section> {
             rate(i.wire_bytes),
             rate(i.errors),
         ];
-        // A rest of an instant has no rate that means anything.
+        // The rate over a very short last interval means nothing.
         if i.width_s > full_s * 0.1 {
             line.push(i.from_s, i.from_s + i.width_s, figures);
         }
@@ -393,7 +393,7 @@ fn operations(report: &Report) -> Option<Section> {
     Some(section)
 }
 
-/// How far the percentiles of these are off, for readers; `None` when there are none.
+/// Describes the error of these percentiles; `None` if there are none.
 fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<String> {
     let percent = latencies
         .map(|latency| latency.error_percent)
@@ -712,7 +712,7 @@ fn ledger(report: &Report) -> Option<Section> {
 mod tests {
     use super::*;
 
-    /// Moments on both sides of leap days and centuries are dated right.
+    /// Times around leap days and centuries are dated correctly.
     #[test]
     fn moments() {
         let check = |seconds: u64, shown: &str| assert_eq!(moment(seconds * 1_000_000_000), shown);

@@ -1,22 +1,22 @@
 //! A chart as data. `assets/page.js` draws it in the browser with uPlot and adds an equivalent table for
 //! screen readers.
 //!
-//! The rule: a chart always has data ([`Chart::is_empty`]); missing measurements are reported in a sentence
-//! instead ([`crate::page::Block::Missing`]).
+//! The rule: a chart always has data ([`Chart::is_empty`]); missing measurements are reported in a sentence instead
+//! ([`crate::page::Block::Missing`]).
 
 use serde::{Serialize, Serializer};
 
 use crate::format::Unit;
 
-/// How values are spread along an axis.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// As far as the values go.
+    /// Linear over the range of the values.
     Linear,
-    /// From zero, so that heights can be compared.
+    /// Linear from zero, so that heights can be compared.
     FromZero,
-    /// By powers of ten.
+    /// Logarithmic.
     Log,
 }
 
@@ -24,21 +24,21 @@ pub enum Scale {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(into = "DrawnAxis")]
 pub struct Axis {
-    /// What is on it, without the unit.
+    /// Quantity, without the unit.
     pub label: String,
-    /// What its numbers count.
+    /// Unit of its values.
     pub unit: Unit,
-    /// How they are spread.
+    /// Scale of its values.
     pub scale: Scale,
-    /// Where ticks stand; empty lets the page choose.
+    /// Positions of ticks; if empty, the page chooses them.
     pub ticks: Vec<f64>,
 }
 
-/// An axis as the page gets it.
+/// An axis as sent to the page.
 #[derive(Serialize)]
 struct DrawnAxis {
     label: String,
-    /// What stands at the axis.
+    /// Title shown at the axis.
     title: String,
     unit: Unit,
     scale: Scale,
@@ -66,7 +66,7 @@ impl From<Axis> for DrawnAxis {
 }
 
 impl Axis {
-    /// An axis whose ticks the page chooses.
+    /// An axis with ticks chosen by the page.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Axis {
         Axis {
             label: label.into(),
@@ -76,7 +76,7 @@ impl Axis {
         }
     }
 
-    /// What stands at it: the label, and that it is logarithmic if it is. Ticks that are evenly spread do not tell.
+    /// The title: the label, marked if the scale is logarithmic, because evenly spaced ticks don't show that.
     pub fn title(&self) -> String {
         match self.scale {
             Scale::Log => format!("{} (log scale)", self.label),
@@ -85,35 +85,35 @@ impl Axis {
     }
 }
 
-/// What a series stands for, which decides its colour.
+/// Role of a series, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeriesRole {
-    /// One thing among others: the palette's next colour, by the given index.
+    /// One item among others: the palette's colour with the given index.
     Nominal(usize),
-    /// A level of one thing, such as a percentile: from 0, pale, to 3, strong; 4 is the extreme.
+    /// A level of one quantity, such as a percentile: from 0 (pale) to 3 (strong); 4 is the extreme.
     Level(usize),
-    /// A repetition of the same thing, by the given index: thin lines that lie over each other.
+    /// A repetition of the same measurement, with the given index: thin lines on top of each other.
     Run(usize),
-    /// What the others are held against: grey and dashed.
+    /// The reference for the other series: grey and dashed.
     Reference(usize),
 }
 
-/// One line.
+/// A line of a chart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// At each x; `None` where there is nothing.
+    /// Value at each x; `None` where there is none.
     #[serde(serialize_with = "gaps")]
     pub values: Vec<Option<f64>>,
     /// Lower ends of the 95 % intervals; empty if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gaps")]
     pub low: Vec<Option<f64>>,
-    /// Upper ends.
+    /// Upper ends of the 95 % intervals.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gaps")]
     pub high: Vec<Option<f64>>,
-    /// Its colour.
+    /// Role, which decides its colour.
     pub role: SeriesRole,
 }
 
@@ -130,38 +130,38 @@ impl Series {
     }
 }
 
-/// A shaded stretch of the x axis, such as a fault.
+/// A shaded range of the x axis, such as a fault.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShadedSpan {
-    /// Where it begins, in units of x.
+    /// Start, in units of x.
     pub from: f64,
-    /// Where it ends.
+    /// End, in units of x.
     pub to: f64,
-    /// What it was.
+    /// Label of the range.
     pub label: String,
 }
 
-/// A place on the x axis with a meaning of its own.
+/// A marked position on the x axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mark {
-    /// Where, in units of x.
+    /// Position, in units of x.
     pub at: f64,
-    /// What it is, in a word or two.
+    /// Label, a word or two.
     pub label: String,
-    /// Of which series it is.
+    /// Role of the series that it belongs to.
     pub role: SeriesRole,
 }
 
-/// Counts over time and value.
+/// Counts by time and value, for a heat map.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Heat {
-    /// Where columns begin on x; the last number is where the last one ends.
+    /// Edges of the columns on x, including the end of the last one.
     #[serde(serialize_with = "numbers")]
     pub columns: Vec<f64>,
-    /// Where rows begin on y; the last number is where the last one ends.
+    /// Edges of the rows on y, including the end of the last one.
     #[serde(serialize_with = "numbers")]
     pub rows: Vec<f64>,
-    /// Column, row, count, one after the other; the others are zero.
+    /// Column, row and count of each cell, flattened; all other cells are zero.
     pub cells: Vec<u64>,
 }
 
@@ -169,29 +169,29 @@ pub struct Heat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartKind {
-    /// Few measured places, joined: marks, and whiskers for intervals.
+    /// A few measured points, connected, with marks and interval whiskers.
     Lines,
-    /// Many places: lines alone.
+    /// Many points, drawn as lines only.
     Curves,
-    /// Counts as colour.
+    /// Counts as colours.
     Heat,
 }
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chart {
-    /// In a few words.
+    /// Short title.
     pub title: String,
-    /// What a reader has to know to read it, in a sentence; may be empty.
+    /// A sentence that explains the chart; may be empty.
     #[serde(skip)]
     pub caption: String,
     /// How it is drawn.
     pub kind: ChartKind,
-    /// Across.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Up.
+    /// Vertical axis.
     pub y: Axis,
-    /// The places on x.
+    /// Positions on x.
     #[serde(serialize_with = "numbers")]
     pub xs: Vec<f64>,
     /// The lines.
@@ -199,27 +199,27 @@ pub struct Chart {
     /// Areas between two series, by their indexes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fills: Vec<(usize, usize)>,
-    /// Shaded stretches.
+    /// Shaded ranges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<ShadedSpan>,
-    /// Upright lines.
+    /// Vertical lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
-    /// Of a heat map.
+    /// Data of a heat map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat: Option<Heat>,
-    /// Charts of one name share their cursor and their stretch of x.
+    /// Charts with the same name share their cursor and their range of x.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
-    /// Where x begins and ends; as far as the places go if absent.
+    /// Range of x; that of the data if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stretch: Option<(f64, f64)>,
-    /// In CSS pixels.
+    /// Height in CSS pixels.
     pub height: u32,
 }
 
 impl Chart {
-    /// A chart of measured places.
+    /// A chart of a few measured points.
     pub fn lines(
         title: impl Into<String>,
         x: Axis,
@@ -272,7 +272,7 @@ impl Chart {
         }
     }
 
-    /// With a sentence below.
+    /// Sets the sentence below the chart.
     pub fn caption(self, caption: impl Into<String>) -> Chart {
         Chart {
             caption: caption.into(),
@@ -280,7 +280,7 @@ impl Chart {
         }
     }
 
-    /// On a time line shared with others.
+    /// Puts the chart on a timeline shared with others.
     pub fn on(self, sync: &str, spans: &[ShadedSpan]) -> Chart {
         Chart {
             sync: Some(sync.into()),
@@ -301,7 +301,7 @@ impl Chart {
     }
 }
 
-/// Five figures are more than a screen shows, and keep the file small.
+/// Rounds to five significant figures: more than a screen shows, and keeps the file small.
 fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
@@ -314,7 +314,7 @@ fn short(value: f64) -> f64 {
     }
 }
 
-/// Whole numbers without their ".0".
+/// Serializes integers without ".0".
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Number {
@@ -347,7 +347,7 @@ fn gaps<S: Serializer>(values: &[Option<f64>], serializer: S) -> Result<S::Ok, S
 mod tests {
     use super::*;
 
-    /// An axis that is logarithmic says so where it is named, and only there.
+    /// A logarithmic axis says so in its title, and only there.
     #[test]
     fn logarithmic_axes_are_named_so() {
         let axis =
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(axis(Scale::Linear)["title"], "queue depth");
     }
 
-    /// Data is short, and what is no number becomes a gap.
+    /// Data is rounded, and values that are not numbers become gaps.
     #[test]
     fn data_is_short() {
         let values = vec![

@@ -1,36 +1,36 @@
-//! Numbers for people, three figures each: `386 MB/s`, `1.24 ms`, `± 0.4 %`. The page's script
+//! Formats numbers for display with three significant figures: `386 MB/s`, `1.24 ms`, `± 0.4 %`. The page's script
 //! (`assets/page.js`) formats ticks and tooltips by the same rules.
 //!
-//! The rule: a unit defines what the stored number counts, and everything on a page is formatted here, so
-//! that a quantity never appears in two ways.
+//! The rule: a unit defines what the stored number counts, and everything on a page is formatted here, so that a
+//! quantity never appears in two ways.
 
 use brunt_core::units::format_grouped;
 use serde::Serialize;
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// A latency, in microseconds; shown as ns, µs, ms or s.
     Micros,
-    /// A place on a time line, in seconds; shown as seconds, or minutes and seconds.
+    /// A position on a timeline, in seconds; shown as seconds, or minutes and seconds.
     Seconds,
     /// Bytes; shown in binary units: block sizes, memory.
     Bytes,
-    /// Bytes a second; shown in decimal units, as networks and disks are sold.
+    /// Bytes per second; shown in decimal units, as usual for networks and disks.
     BytesPerSecond,
-    /// Events a second; shown with k and M.
+    /// Events per second; shown with k and M.
     PerSecond,
     /// A share from 0 to 1; shown in percent.
     Share,
-    /// How many; or a number without a unit.
+    /// A count, or a number without a unit.
     Count,
     /// A cumulative share as its number of nines (2 is 99 %); shown in percent.
     Nines,
 }
 
 impl Unit {
-    /// A value of this unit.
+    /// Formats a value of this unit.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
             return "–".into();
@@ -78,7 +78,7 @@ impl Unit {
 const K: f64 = 1024.0;
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    // What rounds up to the next unit is written in it: 1.00 ms, not 1,000 µs.
+    // A value that rounds up to the next unit is written in it: 1.00 ms, not 1,000 µs.
     let step = units
         .windows(2)
         .map(|pair| pair[1].0 / pair[0].0)
@@ -92,7 +92,7 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     format!("{}{unit}", three(value / scale))
 }
 
-/// Three figures, whole numbers as such, thousands apart.
+/// Formats three significant figures; whole numbers in full, with thousands separated.
 pub fn three(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 {
         return grouped(value);
@@ -107,7 +107,7 @@ pub fn three(value: f64) -> String {
     }
 }
 
-/// A whole number with commas; one with a fraction by [`three`].
+/// Formats a whole number with commas, and a fraction by [`three`].
 pub fn count(value: f64) -> String {
     if value == value.trunc() {
         grouped(value)
@@ -116,7 +116,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// With a minus sign, not a hyphen.
+/// Uses a minus sign instead of a hyphen.
 fn grouped(value: f64) -> String {
     format_grouped(value).replace('-', "−")
 }
@@ -145,7 +145,7 @@ fn nines(value: f64) -> String {
     )
 }
 
-/// "± 0.4 %", the half width of an interval as a share of its mean.
+/// Formats "± 0.4 %", the half-width of an interval as a share of its mean.
 pub fn plus_minus(share: f64) -> String {
     format!(
         "± {} %",
@@ -161,7 +161,7 @@ pub fn plus_minus(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Every unit changes scale where a reader expects it, with three figures.
+    /// Every unit changes its scale where a reader expects it, with three significant figures.
     #[test]
     fn numbers_for_people() {
         let check = |unit: Unit, value: f64, shown: &str| {

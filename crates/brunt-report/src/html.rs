@@ -1,7 +1,7 @@
-//! A page as one HTML file: style, script and data inside, nothing fetched.
+//! Renders a page as one HTML file with style, script and data inside; it loads nothing else.
 //!
-//! The rule: every hole is escaped by the template, data by `embed`; and the file's policy runs no
-//! script but ours, so that even a hole we overlooked stays text.
+//! The rule: the template escapes every inserted text, `embed` escapes data; and the file's policy runs no script but
+//! ours, so that even a missed insertion stays text.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
@@ -25,7 +25,7 @@ const SCRIPT: &str = concat!(
 );
 const LICENCE: &str = include_str!("../assets/LICENCE");
 
-/// The file's text.
+/// Renders the file's text.
 pub fn render(page: &Page) -> String {
     let mut body = Body::default();
     let sections: Vec<Markup> = page
@@ -100,8 +100,8 @@ struct Data<'a> {
     charts: Vec<&'a Chart>,
 }
 
-/// JSON that can stand in a script element: nothing in it closes the element or opens a comment, since
-/// these characters appear in strings only, where they have another spelling.
+/// JSON that is safe within a script element: nothing in it can close the element or open a comment. The characters for
+/// that occur only in strings, where they can be written as escapes.
 fn embed(data: &impl Serialize) -> String {
     let text = serde_json::to_string(data).expect("chart data is plain");
     text.replace('<', "\\u003c")
@@ -189,7 +189,7 @@ fn facts(facts: &[(String, String)]) -> Markup {
     }
 }
 
-/// What is being rendered, and the charts met so far.
+/// State of rendering: the charts found so far.
 #[derive(Default)]
 struct Body<'a> {
     charts: Vec<&'a Chart>,
@@ -317,7 +317,7 @@ fn table(table: &PageTable) -> Markup {
         let mut cells = table.rows.iter().filter_map(|row| row.get(column));
         cells.any(|cell| matches!(cell, Cell::Number(_) | Cell::Estimate(..)))
     };
-    // Short names stand on one line; long ones are broken, but not into slivers.
+    // Short names stay on one line; long ones may wrap, but not into slivers.
     let long = |row: &Vec<Cell>| matches!(row.first(), Some(Cell::Text(text)) if text.chars().count() > 28);
     let long = table.rows.iter().any(long);
     let inner = html! {
@@ -360,7 +360,7 @@ mod tests {
 
     const EVIL: &str = "</script><script>alert(1)</script><!--\u{2028}\"'&";
 
-    /// A name that looks like markup stays text, in the page and in its data.
+    /// A name that looks like markup stays text, both in the page and in its data.
     #[test]
     fn names_do_not_break_out() {
         let axis = || Axis::new(EVIL, Unit::Count, Scale::Linear);
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(read["charts"][0]["series"][0]["name"], EVIL);
     }
 
-    /// Nothing in a page is fetched from anywhere.
+    /// A page loads nothing from anywhere.
     #[test]
     fn a_page_is_alone() {
         let text = render(&Page::default());
@@ -413,7 +413,7 @@ mod tests {
         }
     }
 
-    /// The policy's hashes are in the spelling that browsers know (RFC 4648, 4).
+    /// The policy's hashes use the base64 alphabet that browsers expect (RFC 4648, 4).
     #[test]
     fn base64_of_the_standard() {
         for (plain, coded) in [

@@ -1,5 +1,5 @@
-//! A page as data: a summary box, then sections of prose, tables and charts. [`crate::html::render`] renders
-//! it; [`crate::experiment`] fills a page from results.
+//! A page as data: a summary box, then sections of prose, tables and charts. [`crate::html::render`] renders it;
+//! [`crate::experiment`] fills a page from results.
 //!
 //! The rule: text is plain text, never markup, whatever characters a target's name has.
 
@@ -8,87 +8,87 @@ use crate::chart::Chart;
 /// A whole page.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What kind of page it is: "Experiment".
+    /// Kind of page: "Experiment".
     pub kind: String,
     /// Its title.
     pub title: String,
-    /// A sentence or two; may be empty.
+    /// One or two sentences; may be empty.
     pub description: String,
-    /// The opening box.
+    /// The summary box.
     pub glance: Glance,
-    /// In order.
+    /// The sections in order.
     pub sections: Vec<Section>,
-    /// Program and version, for the foot.
+    /// Program and version, for the footer.
     pub made_by: String,
 }
 
-/// What a reader sees first.
+/// The summary box at the top of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Glance {
-    /// What was measured, on what: a word and its sentence.
+    /// The measured target and its environment: a label and a sentence each.
     pub facts: Vec<(String, String)>,
     /// Headline figures.
     pub cards: Vec<Card>,
-    /// What one has to know before trusting them.
+    /// Caveats a reader needs before trusting the figures.
     pub notices: Vec<Notice>,
 }
 
 /// A headline figure.
 #[derive(Clone, Debug, Default)]
 pub struct Card {
-    /// Whose: a target.
+    /// Subject of the figure: a target.
     pub name: String,
     /// The figure with its unit.
     pub value: String,
     /// Its uncertainty.
     pub uncertainty: String,
-    /// Where and beside what: more figures, a word each.
+    /// More figures and their context, each with a label.
     pub details: Vec<(String, String)>,
-    /// Figures side by side, one after the other in time; the card is as wide as the page then.
+    /// Figures of consecutive phases, side by side; with these the card is as wide as the page.
     pub parts: Vec<CardPart>,
 }
 
 /// One of several figures of a card.
 #[derive(Clone, Debug, Default)]
 pub struct CardPart {
-    /// What it is of: "before".
+    /// Name of the phase: "before".
     pub name: String,
-    /// From when until when.
+    /// Start and end.
     pub when: String,
-    /// Whether something was broken then.
+    /// Whether a fault was present.
     pub broken: bool,
     /// The figure with its unit.
     pub value: String,
     /// Its uncertainty.
     pub uncertainty: String,
-    /// More figures, a word each.
+    /// More figures, each with a label.
     pub details: Vec<(String, String)>,
 }
 
-/// How much something matters.
+/// Severity of a notice or verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As it should be.
+    /// Everything is as it should be.
     Good,
     /// Worth knowing.
     Note,
-    /// Weakens the figures.
+    /// Makes the figures less reliable.
     Warning,
-    /// Spoils them.
+    /// Makes the figures useless.
     Bad,
 }
 
-/// A sentence with its weight.
+/// A sentence with its severity.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// Its weight.
+    /// Severity.
     pub tone: Tone,
     /// The sentence.
     pub text: String,
 }
 
 impl Notice {
-    /// A sentence with its weight.
+    /// A sentence with its severity.
     pub fn new(tone: Tone, text: impl Into<String>) -> Notice {
         Notice {
             tone,
@@ -102,12 +102,12 @@ impl Notice {
 pub struct Section {
     /// Its heading; the contents list it.
     pub title: String,
-    /// What it holds.
+    /// Contents of the section.
     pub blocks: Vec<Block>,
 }
 
 impl Section {
-    /// An empty one.
+    /// An empty section.
     pub fn new(title: impl Into<String>) -> Section {
         Section {
             title: title.into(),
@@ -120,7 +120,7 @@ impl Section {
         self.blocks.push(Block::Prose(text.into()));
     }
 
-    /// Adds a chart, or a sentence if it would be empty.
+    /// Adds a chart, or a sentence if the chart would be empty.
     pub fn chart(&mut self, chart: Chart) {
         self.blocks.push(Block::of(chart));
     }
@@ -131,35 +131,35 @@ impl Section {
     }
 }
 
-/// A piece of a section.
+/// A block of a section.
 #[derive(Clone, Debug)]
 pub enum Block {
-    /// A smaller heading.
+    /// A subheading.
     Heading(String),
     /// A paragraph.
     Prose(String),
-    /// What is not here, and why.
+    /// A note on what is missing and why.
     Missing(String),
-    /// A list of sentences with their weights.
+    /// A list of sentences with their severity.
     Notices(Vec<Notice>),
-    /// A chart of the full width.
+    /// A chart of full width.
     Chart(Box<Chart>),
-    /// Charts side by side where there is room.
+    /// Charts side by side if there is room.
     Charts(Vec<Chart>),
-    /// Bars that lie, one under the other.
+    /// Horizontal bars, one below the other.
     Bars(Bars),
     /// A table.
     Table(PageTable),
-    /// Words and what they stand for.
+    /// Labels and their values.
     Facts(Vec<(String, String)>),
-    /// One of several, by a list to choose from.
+    /// One of several alternatives, chosen from a list.
     Choice(Choice),
-    /// Text as it is, with what it is for.
+    /// Preformatted text, with its purpose.
     Code(String, String),
 }
 
 impl Block {
-    /// A chart, or a sentence if it would be empty.
+    /// A chart, or a sentence if the chart would be empty.
     pub fn of(chart: Chart) -> Block {
         if chart.is_empty() {
             return Block::Missing(format!("{}: no data recorded.", chart.title));
@@ -168,25 +168,25 @@ impl Block {
     }
 }
 
-/// Bars with their whiskers.
+/// Bars with interval whiskers.
 #[derive(Clone, Debug, Default)]
 pub struct Bars {
-    /// In a few words.
+    /// Short title.
     pub title: String,
     /// A sentence below; may be empty.
     pub caption: String,
-    /// From the top.
+    /// Bars from top to bottom.
     pub bars: Vec<Bar>,
-    /// What parts stand for, in their order; empty if bars have one part only.
+    /// Meaning of the bars' parts, in order; empty if bars have only one part.
     pub parts: Vec<String>,
 }
 
 /// One bar.
 #[derive(Clone, Debug, Default)]
 pub struct Bar {
-    /// Whose.
+    /// Name of the bar.
     pub name: String,
-    /// Its parts, laid one after the other; most bars have one.
+    /// Its parts, one after the other; most bars have one.
     pub parts: Vec<f64>,
     /// The 95 % interval of the whole.
     pub interval: Option<(f64, f64)>,
@@ -199,18 +199,18 @@ pub struct Bar {
 /// A table.
 #[derive(Clone, Debug, Default)]
 pub struct PageTable {
-    /// What it holds, for those who hear it; shown above.
+    /// Description for screen readers, also shown above.
     pub caption: String,
-    /// Names of columns; units go into cells.
+    /// Names of columns; units are in the cells.
     pub columns: Vec<String>,
-    /// Each as long as `columns`.
+    /// Rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
-    /// Whether it is folded until asked for.
+    /// Whether it is collapsed at first.
     pub folded: bool,
 }
 
 impl PageTable {
-    /// One that is shown whole.
+    /// An expanded table.
     pub fn new(
         caption: impl Into<String>,
         columns: &[&str],
@@ -225,7 +225,7 @@ impl PageTable {
         }
     }
 
-    /// The same, folded until asked for.
+    /// The same table, collapsed at first.
     pub fn folded(self) -> PageTable {
         PageTable {
             folded: true,
@@ -237,35 +237,35 @@ impl PageTable {
 /// A cell.
 #[derive(Clone, Debug)]
 pub enum Cell {
-    /// Words, to the left.
+    /// Text, aligned to the left.
     Text(String),
-    /// A number, to the right.
+    /// A number, aligned to the right.
     Number(String),
     /// A number with its uncertainty.
     Estimate(String, String),
-    /// A word of judgement.
+    /// A verdict in a word.
     Verdict(Tone, String),
     /// Nothing was measured.
     Empty,
 }
 
 impl Cell {
-    /// Words.
+    /// A cell of text.
     pub fn text(text: impl Into<String>) -> Cell {
         Cell::Text(text.into())
     }
 
-    /// A number.
+    /// A cell with a number.
     pub fn number(text: impl Into<String>) -> Cell {
         Cell::Number(text.into())
     }
 }
 
-/// Alternatives, of which the page shows one.
+/// Alternatives of which the page shows one at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// What is chosen.
+    /// Label of the choice.
     pub label: String,
-    /// Name and contents.
+    /// Name and contents of each alternative.
     pub options: Vec<(String, Vec<Block>)>,
 }

@@ -1,18 +1,17 @@
 //! Thins long series to a drawable length, incrementally and in bounded memory.
 //!
-//! The rule: merged points keep their minimum and maximum, in order, so that thinning hides no dip and no
-//! peak.
+//! The rule: merged points keep their minimum and maximum, in order, so that thinning hides no dip and no peak.
 
 use std::collections::BTreeMap;
 
 use crate::chart::Heat;
 
-/// `N` figures over time. Holds at most `Thin::stretches_max` stretches: when there are more, each
-/// two neighbours become one.
+/// `N` figures over time. Holds at most `Thin::stretches_max` stretches: when there are more, neighbours are
+/// merged in pairs.
 #[derive(Clone, Debug)]
 pub struct Thin<const N: usize> {
     stretches_max: usize,
-    /// Of how many pushes a whole stretch is.
+    /// Number of pushes in a complete stretch.
     each: usize,
     pushed: u64,
     stretches: Vec<Stretch<N>>,
@@ -26,7 +25,7 @@ struct Stretch<const N: usize> {
     ends: [Option<Ends>; N],
 }
 
-/// Lowest and highest value with the push that brought them.
+/// Lowest and highest value, each with the number of its push.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     low: (u64, f64),
@@ -55,7 +54,7 @@ impl<const N: usize> Stretch<N> {
 }
 
 impl<const N: usize> Thin<N> {
-    /// Empty; at least two stretches are kept.
+    /// An empty series; keeps at least two stretches.
     pub fn new(stretches_max: usize) -> Thin<N> {
         Thin {
             stretches_max: stretches_max.max(2),
@@ -65,7 +64,7 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// The next stretch of time with its figures.
+    /// Adds the next stretch of time with its figures.
     pub fn push(&mut self, start_s: f64, end_s: f64, values: [Option<f64>; N]) {
         let at = self.pushed;
         self.pushed += 1;
@@ -96,17 +95,17 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// How many stretches were pushed.
+    /// Number of stretches pushed.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// How many pushes stand behind two places; 1 when each has its own place.
+    /// Number of pushes merged into one stretch, which has two positions; 1 if each push has its own position.
     pub fn each(&self) -> usize {
         self.each
     }
 
-    /// Begin of the first stretch and end of the last.
+    /// Start of the first stretch and end of the last.
     pub fn span(&self) -> Option<(f64, f64)> {
         Some((
             self.stretches.first()?.start_s,
@@ -114,7 +113,7 @@ impl<const N: usize> Thin<N> {
         ))
     }
 
-    /// Places in time: the middle of each stretch, or two within each that several are put together in.
+    /// Positions in time: the middle of each stretch, or two within each merged one.
     pub fn places(&self) -> Vec<f64> {
         let at = |stretch: &Stretch<N>, share: f64| {
             stretch.start_s + (stretch.end_s - stretch.start_s) * share
@@ -133,7 +132,7 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// A figure at each place.
+    /// Values of a figure, one for each position.
     pub fn values(&self, figure: usize) -> Vec<Option<f64>> {
         let of = |stretch: &Stretch<N>| match stretch.ends[figure] {
             None => [None, None],
@@ -150,7 +149,7 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// A figure at rising places, such as those of another series of the same stretches.
+    /// Values of a figure at ascending positions, such as those of another series over the same time.
     pub fn at(&self, figure: usize, places: &[f64]) -> Vec<Option<f64>> {
         let values = self.values(figure);
         let per_stretch = if self.each == 1 { 1 } else { 2 };
@@ -169,7 +168,7 @@ impl<const N: usize> Thin<N> {
         places.iter().map(value).collect()
     }
 
-    /// Whether a figure is never anything but zero.
+    /// Whether a figure is always zero.
     pub fn is_zero(&self, figure: usize) -> bool {
         let zero = |ends: &Ends| ends.low.1 == 0.0 && ends.high.1 == 0.0;
         self.stretches
@@ -178,12 +177,12 @@ impl<const N: usize> Thin<N> {
     }
 }
 
-/// Columns of a map at most.
+/// Maximum number of columns in a map.
 const COLUMNS_MAX: usize = 160;
-/// Rows of a map for each factor of ten.
+/// Rows of a map per factor of ten.
 const ROWS_PER_DECADE: f64 = 12.0;
 
-/// How many requests took how long, over time. Holds at most `COLUMNS_MAX` columns, by the same rule.
+/// Counts of requests by time and latency. Holds at most `COLUMNS_MAX` columns, merged by the same rule.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     each: usize,
@@ -209,7 +208,7 @@ impl Column {
 }
 
 impl Map {
-    /// The next stretch of time; [`Map::count`] fills it.
+    /// Starts the next stretch of time; [`Map::count`] fills it.
     pub fn stretch(&mut self, start_s: f64, end_s: f64) {
         self.each = self.each.max(1);
         if self.columns.len() == COLUMNS_MAX && self.columns[COLUMNS_MAX - 1].pushes >= self.each {
@@ -235,7 +234,7 @@ impl Map {
         }
     }
 
-    /// Requests of the last stretch that took so many microseconds.
+    /// Counts requests of the current stretch with this latency in microseconds.
     pub fn count(&mut self, us: f64, requests: u64) {
         let row = (us.max(1e-3).log10() * ROWS_PER_DECADE).floor() as i32;
         if let Some(column) = self.columns.last_mut().filter(|_| requests > 0) {
@@ -244,12 +243,12 @@ impl Map {
         }
     }
 
-    /// How many columns there are.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns.len()
     }
 
-    /// The map; `None` without requests.
+    /// The heat map; `None` without requests.
     pub fn heat(&self) -> Option<Heat> {
         let rows = || {
             self.columns
@@ -279,7 +278,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// No dip and no peak is lost by thinning out, their order is kept, memory is bounded.
+    /// Thinning keeps every dip and peak, and their order, in bounded memory.
     #[test]
     fn thinning_keeps_extremes() {
         let mut thin: Thin<1> = Thin::new(200);
@@ -312,7 +311,7 @@ mod tests {
         );
     }
 
-    /// A short series is left as it is, gaps included.
+    /// A short series is kept unchanged, gaps included.
     #[test]
     fn short_series_stay() {
         let mut thin: Thin<2> = Thin::new(10);
@@ -326,8 +325,8 @@ mod tests {
         assert!(thin.is_zero(1) && !thin.is_zero(0));
     }
 
-    /// At its own places a series has its own values; at those of a finer one the value of the stretch around each, and
-    /// none outside of it.
+    /// At its own positions a series has its own values; at those of a finer series it has the value of the surrounding
+    /// stretch, and none outside.
     #[test]
     fn values_at_places_of_another() {
         let (mut fine, mut coarse): (Thin<1>, Thin<1>) = (Thin::new(100), Thin::new(4));
@@ -344,7 +343,7 @@ mod tests {
         assert_eq!(fine.at(0, &[-0.5, 3.5, 8.5]), [None, Some(3.0), None]);
     }
 
-    /// Every request is in the map, at its latency, however long the run.
+    /// Every request is in the map at its latency, however long the run.
     #[test]
     fn maps_keep_all() {
         let mut map = Map::default();

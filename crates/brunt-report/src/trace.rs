@@ -1,4 +1,4 @@
-//! The page of a block trace, written by `brunt trace info --html`: what it asks for, when, how long and where.
+//! The page of a block trace, written by `brunt trace info --html`: its requests, their times, sizes and addresses.
 
 use brunt_core::units::counted;
 use brunt_trace::{TraceInfo, TraceOp};
@@ -7,7 +7,7 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
-/// The page of a trace called `name`, by the program of this version.
+/// The page of a trace called `name`, written by this version of the program.
 pub fn page(info: &TraceInfo, name: &str, version: &str) -> Page {
     Page {
         kind: "Block trace".into(),
@@ -449,7 +449,7 @@ mod tests {
         crate::html::render(&page(&info, "<a trace>", "0"))
     }
 
-    /// Each of the figures that a researcher asks for first is on the page, and a name is no markup.
+    /// The page has all the figures that researchers ask for first, and treats a name as text.
     #[test]
     fn a_trace_has_its_figures_on_the_page() {
         let mut text = String::new();

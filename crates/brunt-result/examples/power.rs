@@ -1,11 +1,12 @@
-//! What difference does `brunt compare` see, and how often does it see one that is none?
+//! Which differences does `brunt compare` detect, and how often does it report one that does not exist?
 //!
 //!     cargo run --release -p brunt-result --example power
 //!
-//! Pairs of synthetic results with known truth: three points in a closed loop (rate, mean, p99 and p99.9 of each), four
-//! or eight runs a side, whose machine changes the service time of each run by so much (log-normal), and their
-//! percentiles by twice and four times as much again. In half of the pairs' noise one run in ten is slow by 30 %, as on a
-//! shared machine. "Before" is Welch's test of the figures themselves with Holm's correction over all of them.
+//! Compares pairs of synthetic results with known truth: three points in a closed loop (rate, mean, p99 and p99.9 of
+//! each), four or eight runs per side. The machine's noise scales the service time of each run (log-normal). The p99
+//! gets additional noise of twice that spread, and the p99.9 a further three times that spread. On one of the machines,
+//! one run in ten is slow by 30 %, as on a shared machine. "Before" is Welch's test of the figures themselves with
+//! Holm's correction over all of them.
 
 use brunt_core::random::Random;
 use brunt_result::statistics::{ALPHA, Better, MARGIN, Metric, Verdict, Welch, compare, holm};
@@ -20,16 +21,16 @@ const FIGURES: [(&str, Better); 4] = [
 const PAIRS: u64 = 40;
 const PAIRS_SAME: u64 = 2000;
 
-/// Noise of a machine.
+/// A machine's noise.
 #[derive(Clone, Copy)]
 struct Machine {
-    /// Deviation of a run's service time, as a share.
+    /// Standard deviation of a run's service time, as a share.
     noise: f64,
-    /// Chance of a run that is slow by 30 %.
+    /// Probability that a run is slow by 30 %.
     slow: f64,
 }
 
-/// One side: for each point and figure its runs.
+/// One side of a comparison: the runs of each point and figure.
 fn side(random: &mut Random, machine: Machine, runs: usize, times: f64) -> Vec<Vec<Vec<f64>>> {
     let mut all = vec![vec![Vec::new(); FIGURES.len()]; POINTS];
     for _ in 0..runs {
@@ -64,7 +65,7 @@ fn metrics(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> Vec<Metric> {
     metrics
 }
 
-/// Verdicts as they were: which of the metrics were called different.
+/// Verdicts of the previous method: which metrics it called different.
 fn before(metrics: &[Metric]) -> Vec<bool> {
     let p: Vec<f64> = metrics
         .iter()
@@ -147,7 +148,7 @@ fn main() {
                     .iter()
                     .filter(|one| one.verdict == Verdict::Same)
                     .count() as u32;
-                // A change of just the margin is not the same.
+                // A change of exactly the margin is not equivalence.
                 let changed = metrics(&a, &side(&mut random, machine, runs, 1.0 + MARGIN));
                 let new = compare(&changed, MARGIN);
                 falsely_same += new

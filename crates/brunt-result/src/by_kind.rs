@@ -26,7 +26,7 @@ pub struct KindOverRuns {
     pub service_p99_us: Option<Estimate>,
 }
 
-/// The kinds of operations that were done in complete runs of a point, in the order that the load states.
+/// The kinds of operations performed in complete runs of a point, in the load's order.
 pub fn kinds(point: &PointSummary) -> Vec<OpKind> {
     let mut kinds = Vec::new();
     for op in complete(point)
@@ -40,7 +40,7 @@ pub fn kinds(point: &PointSummary) -> Vec<OpKind> {
     kinds
 }
 
-/// What the rows of all points of a result are estimated with.
+/// Estimates the rows of all points of a result.
 pub struct KindEstimates {
     requests_per_second: CorrelatedFigure,
     bytes_per_second: CorrelatedFigure,
@@ -50,7 +50,7 @@ pub struct KindEstimates {
 }
 
 impl KindEstimates {
-    /// Of all points of a result.
+    /// Prepares the estimates for all points of a result.
     pub fn of(points: &[PointSummary]) -> KindEstimates {
         let figure = |get| CorrelatedFigure::of(points, get);
         KindEstimates {
@@ -62,7 +62,7 @@ impl KindEstimates {
         }
     }
 
-    /// The figures of each kind of operation of a point; none where the point's own row says it all.
+    /// The figures of each kind of operation of a point; empty if the point's own row already shows them.
     pub fn over_runs(&self, point: &PointSummary) -> Vec<KindOverRuns> {
         let kinds = kinds(point);
         if matches!(kinds[..], [] | [OpKind::Read] | [OpKind::Write]) {
@@ -124,10 +124,11 @@ mod tests {
         KindEstimates::of(std::slice::from_ref(point)).over_runs(point)
     }
 
-    /// What one of several jobs alone does is one figure, whether it stands in the job's row or below that of all jobs.
+    /// Operations that only one of several jobs performs have one interval, in the job's row and in the
+    /// row of all jobs.
     #[test]
     fn a_jobs_figures_have_one_interval() {
-        // Rates that take turns, and a p99 that grows from run to run: not as alike as each other.
+        // Alternating rates, and a p99 that grows from run to run: the two figures are correlated differently.
         let runs = |ops: &[OpKind], later: u32| {
             let made = |index: u32| {
                 let us = 100.0 + f64::from(index * index);
@@ -153,7 +154,7 @@ mod tests {
         let rate = CorrelatedFigure::of(&points, |run| Some(run.requests_per_second));
         let p99 = CorrelatedFigure::of(&points, |run| Some(run.response?.p99_us));
         assert!(p99.correlation().of_neighbours() > rate.correlation().of_neighbours() + 0.1);
-        // As the study does.
+        // Estimates as the study makes them.
         for point in &mut points {
             point.requests_per_second = rate.estimate(point);
             point.response_p99_us = p99.estimate(point);
@@ -191,7 +192,7 @@ mod tests {
             rows.iter().map(|row| row.op).collect::<Vec<_>>(),
             [OpKind::Read, OpKind::Unmap]
         );
-        // Of two runs that were measured for two seconds each.
+        // Means of two runs that were measured for two seconds each.
         let mean =
             |estimate: Option<Estimate>| estimate.map(|estimate| (estimate.mean, estimate.runs));
         assert_eq!(mean(rows[0].requests_per_second), Some((30.0, 2)));

@@ -1,6 +1,7 @@
-//! A report on captured traffic as plain data: everything that `brunt analyze --json` prints and a report
-//! page shows. Filled by `brunt-capture`, read by programs, pages and the terminal. The one rule: it contains
-//! only numbers and names, no packets, protocols or analyses, so that a report can be sent and stored.
+//! A report on captured traffic as plain data: everything that `brunt analyze --json` prints and a report page shows.
+//! `brunt-capture` fills it; programs, pages and the terminal read it.
+//!
+//! The rule: it contains only numbers and names, no packets, protocols or analyses, so it can be sent and stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,59 +11,59 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// All figures.
+/// The whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// When the first packet was seen: nanoseconds since 1970.
+    /// Time of the first packet, in nanoseconds since 1970.
     pub start_ns: u64,
     /// From the first packet to the last, in seconds.
     pub duration_s: f64,
-    /// Whether the ledger adds up; if not, nothing here is to be trusted.
+    /// Whether the packet counts add up; if not, nothing in the report can be trusted.
     pub valid: bool,
-    /// What an administrator should know.
+    /// Findings for the administrator.
     pub findings: Vec<Finding>,
     /// Calls seen.
     pub operations: u64,
-    /// Calls a second.
+    /// Calls per second.
     pub operations_per_s: f64,
-    /// Gigabits a second on the wire.
+    /// Gigabits per second on the wire.
     pub wire_gbit_per_s: f64,
-    /// By operation.
+    /// Figures by operation.
     pub by_operation: Vec<OperationRow>,
-    /// The workload, as a sizing wants it.
+    /// The workload profile, as needed for sizing.
     pub profile: ProfileRow,
-    /// Data that is the same.
+    /// Duplicate data.
     pub duplicates: DuplicateRow,
     /// The hottest files.
     pub files: Ranking,
-    /// The hottest directories, with what lies directly in them.
+    /// The hottest directories, counting only the files directly in them.
     pub directories: Ranking,
     /// The hottest clients.
     pub clients: Ranking,
     /// The hottest pairs of client and file.
     pub pairs: Ranking,
-    /// Clients and their offsets.
+    /// Alignment of each client's offsets.
     pub misaligned: Vec<MisalignedRow>,
-    /// Over time.
+    /// Figures over time.
     pub intervals: Vec<IntervalRow>,
-    /// What packets carried that is not understood, most first.
+    /// Payloads that were not understood, most frequent first.
     #[serde(default)]
     pub not_understood: Vec<NotUnderstoodRow>,
-    /// What was seen and what was lost.
+    /// Packets seen and packets lost.
     pub ledger: Counters,
-    /// What further analyses found, by their names.
+    /// Results of further analyses, by name.
     #[serde(flatten)]
     pub further: BTreeMap<String, serde_json::Value>,
 }
 
 impl Report {
-    /// Whether any call has its reply: without one, nothing is known of latencies, errors and what is outstanding.
+    /// Whether any call has its reply. Without replies, latencies, errors and outstanding calls are unknown.
     pub fn is_answered(&self) -> bool {
         self.by_operation.iter().any(|row| row.replies > 0)
     }
 }
 
-/// One operation.
+/// Figures of one operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // named by their units
 pub struct OperationRow {
@@ -71,7 +72,7 @@ pub struct OperationRow {
     pub replies: u64,
     pub errors: u64,
     pub bytes: u64,
-    /// `null` without a reply, and in a capture without times.
+    /// `null` without a reply, and in a capture without timestamps.
     pub latency: Option<LatencyRow>,
 }
 
@@ -85,7 +86,7 @@ pub struct LatencyRow {
     pub p99_ns: u64,
     pub p999_ns: u64,
     pub max_ns: u64,
-    /// How far `p50_ns` to `p999_ns` are off at most: 0.1 for operations, more for files and clients. Mean and
+    /// Maximum error of `p50_ns` to `p999_ns`: 0.1 for operations, more for files and clients. Mean and
     /// maximum are exact.
     #[serde(default)]
     pub error_percent: f64,
@@ -102,55 +103,55 @@ pub struct TransferRow {
     pub size_p95_bytes: u64,
 }
 
-/// The profile.
+/// The workload profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct ProfileRow {
     pub read: TransferRow,
     pub write: TransferRow,
     pub metadata_operations: u64,
-    /// READs and WRITEs that are not counted as transfers.
+    /// READs and WRITEs not counted as transfers.
     #[serde(default)]
     pub left_out: LeftOutTransfers,
     pub random_read_working_set_bytes: u64,
     pub working_set_bytes: u64,
-    /// Standard error of the two working sets in percent: they are estimated.
+    /// Standard error of the two working-set estimates, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_set_error_percent: Option<f64>,
-    /// Calls that waited at a time, over all of the time.
+    /// Mean number of outstanding calls over time.
     pub outstanding_mean: f64,
-    /// The most that a call found waiting.
+    /// Maximum number of outstanding calls that a new call found.
     pub outstanding_max: u32,
 }
 
-/// Data that is the same.
+/// Duplicate data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct DuplicateRow {
     pub blocks_read: u64,
     pub blocks_written: u64,
     pub duplicate_share: f64,
-    /// Standard error of `duplicate_share`, which two estimates of different blocks give; none without blocks.
+    /// Standard error of `duplicate_share`, from two estimates over different blocks; `None` without blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_share_error: Option<f64>,
     pub zero_share: f64,
 }
 
-/// How well a number of things is known.
+/// How accurately a count is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountKind {
-    /// Counted.
+    /// Counted exactly.
     #[default]
     Exact,
-    /// Estimated by a sketch with a standard error of 0.8 %: there were too many to keep all.
+    /// Estimated by a sketch with a standard error of 0.8 %, because there were too many to keep.
     Estimated,
-    /// There may be more: it counts what could be kept.
+    /// A lower bound: only entries that could be kept were counted.
     AtLeast,
 }
 
 impl CountKind {
-    /// The number with what is known of it.
+    /// Formats a number with its accuracy.
     pub fn show(self, number: String) -> String {
         match self {
             CountKind::Exact => number,
@@ -160,25 +161,25 @@ impl CountKind {
     }
 }
 
-/// The heaviest of many.
+/// The top entries of a large set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
-    /// How many there are.
+    /// Number of entries.
     pub count: u64,
-    /// Whether that was counted.
+    /// Whether `count` is exact.
     #[serde(default)]
     pub count_kind: CountKind,
-    /// Entries forgotten for lack of room, all of them light.
+    /// Entries dropped for lack of room; all of them were light.
     pub forgotten: u64,
-    /// The share of the 25 with the most operations, and of the 25 with the most bytes.
+    /// Share of all operations that belongs to the 25 entries with the most operations.
     pub top25_operations_share: f64,
-    /// The same of bytes.
+    /// Share of all bytes that belongs to the 25 entries with the most bytes.
     pub top25_bytes_share: f64,
-    /// The 25 with the most operations, bytes or time: all that are in one of the three.
+    /// Entries among the top 25 by operations, by bytes or by time.
     pub top: Vec<HotRow>,
 }
 
-/// Something hot.
+/// A hot file, directory, client or pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct HotRow {
@@ -189,7 +190,7 @@ pub struct HotRow {
     pub latency: Option<LatencyRow>,
 }
 
-/// A client's offsets.
+/// Alignment of a client's offsets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct MisalignedRow {
@@ -198,10 +199,10 @@ pub struct MisalignedRow {
     pub misaligned: u64,
 }
 
-/// A protocol below TCP and UDP that is not looked into.
+/// A protocol below TCP and UDP that isn't parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotUnderstoodRow {
-    /// What it is, such as `EtherType 0x88b5`.
+    /// Name, such as `EtherType 0x88b5`.
     pub name: String,
     /// Packets that carried it.
     pub packets: u64,
@@ -209,7 +210,7 @@ pub struct NotUnderstoodRow {
     pub bytes: u64,
 }
 
-/// What happened in an interval. All are equally long, but for the first and the last, which begin and end
+/// Figures of one interval. All intervals have the same length, except the first and the last, which begin and end
 /// with the capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
@@ -223,10 +224,10 @@ pub struct IntervalRow {
     pub errors: u64,
 }
 
-/// Something worth telling an administrator, in words, with the figures that it rests on.
+/// Something an administrator should know, in words, with the figures behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What kind it is, for programs: never changes.
+    /// Kind of finding, for programs: never changes.
     pub kind: Cow<'static, str>,
     /// What was found, with its figures.
     pub text: String,
@@ -234,15 +235,15 @@ pub struct Finding {
     pub advice: Cow<'static, str>,
 }
 
-/// Counters by name, in the order in which packets pass what they count. As JSON they are one object.
+/// Counters by name, in the order in which packets pass them. In JSON they are one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters(Vec<(Cow<'static, str>, u64)>);
 
 impl Counters {
-    /// The counter of that name.
+    /// Returns the counter of that name.
     ///
     /// # Panics
-    /// There is none: whoever asks names one that the capture counts.
+    /// If no counter has that name.
     pub fn of(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(counter, _)| counter == name);
         found
@@ -250,7 +251,7 @@ impl Counters {
             .1
     }
 
-    /// All of them.
+    /// Iterates over all counters.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, count)| (name.as_ref(), *count))
     }

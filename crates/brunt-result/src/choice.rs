@@ -1,5 +1,5 @@
 //! Measured choices as plain data: the engine, the ring mode, the queue depth, the influence of the page cache. A load
-//! measures them, summaries store them.
+//! measures them; summaries store them.
 
 use brunt_core::IoEngine;
 use schemars::JsonSchema;
@@ -21,10 +21,10 @@ pub enum RingMode {
 }
 
 impl RingMode {
-    /// Those that a ring can have.
+    /// The modes that a ring can have: all except `Auto`.
     pub const ALL: [RingMode; 3] = [RingMode::Interrupt, RingMode::Sqpoll, RingMode::Poll];
 
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             RingMode::Interrupt => "interrupt",
@@ -60,7 +60,7 @@ pub struct RingTrial {
 }
 
 impl RingChoice {
-    /// Of a workload that names its mode.
+    /// The choice of a workload that states its mode.
     pub fn stated(mode: RingMode) -> RingChoice {
         RingChoice {
             mode,
@@ -85,7 +85,7 @@ pub enum EngineSetting {
 }
 
 impl EngineSetting {
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             EngineSetting::Auto => "auto",
@@ -117,7 +117,7 @@ pub struct EngineChoice {
 }
 
 impl EngineChoice {
-    /// A choice that nothing was measured for.
+    /// A choice made without measurements.
     pub fn unmeasured(engine: IoEngine, why: impl Into<String>) -> EngineChoice {
         EngineChoice {
             engine,
@@ -162,7 +162,7 @@ pub struct DepthTrial {
 }
 
 impl DepthChoice {
-    /// For people: `16, measured: 1: 2.1 MB/s, 2: 4.2 MB/s, …`.
+    /// Formats the choice for display: `16, measured: 1: 2.1 MB/s, 2: 4.2 MB/s, …`.
     pub fn said(&self) -> String {
         let told: Vec<String> = self
             .trials

@@ -1,9 +1,9 @@
-//! Two results side by side, point by point, and the conditions under which a build should fail.
-//! `brunt compare` prints it.
+//! Compares two results point by point, and checks the conditions under which a build should fail. `brunt compare`
+//! prints the comparison.
 //!
-//! The rule: only points with the same label are compared, and Holm's correction covers all metrics of all
-//! points, because a reader looks at all of them; two metrics that express the same fact count once. What only one
-//! of several jobs does is that job's line, and not repeated for all of them together.
+//! The rule: only points with the same label are compared, and Holm's correction covers all metrics of all points,
+//! because a reader looks at all of them; two metrics that express the same fact count once. Operations that only one
+//! of several jobs performs appear in that job's line and are not repeated for all jobs together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::statistics::{
 };
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
-/// A figure of a run: its name, which way is up, and how to get it.
+/// A figure of a run: its name, its direction, and how to get it.
 pub(crate) struct RunFigure {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct RunFigure {
     pub(crate) get: fn(&RunSummary) -> Option<f64>,
 }
 
-/// What is compared, one line each.
+/// The compared figures, one per line.
 #[rustfmt::skip]
 pub(crate) const FIGURES: &[RunFigure] = &[
     RunFigure { name: "iops", unit: "requests/s", better: Better::Higher, is_tail: false, get: |run| Some(run.requests_per_second) },
@@ -38,8 +38,8 @@ pub(crate) const FIGURES: &[RunFigure] = &[
     RunFigure { name: "p99.9", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_9_us) },
 ];
 
-/// What is compared of each kind of operation, where a load makes several. Not their rates: shares are the
-/// workload's, so that all rates say what `iops` says, and each more would cost the others power.
+/// The figures compared for each kind of operation, if a load makes several. Rates are left out: the workload fixes the
+/// kinds' shares, so all rates repeat `iops`, and each additional test would reduce the power of the others.
 #[rustfmt::skip]
 const KIND_FIGURES: &[KindFigure] = &[
     KindFigure { name: "mean", get: |op| op.response.as_ref().map(|l| l.mean_us) },
@@ -52,8 +52,8 @@ struct KindFigure {
     get: fn(&OpSummary) -> Option<f64>,
 }
 
-/// What is compared of each fault that both have. Both areas are left to the tables: a longer run has a
-/// larger one.
+/// The figures compared for each fault that both results have. Both areas appear in tables only: a longer run has
+/// a larger area.
 #[rustfmt::skip]
 const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "drop", unit: "share", better: Better::Lower, get: |cost| Some(cost.drop) },
@@ -63,16 +63,16 @@ const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
 ];
 
-/// What is compared of the links of a lab: bytes that they carried for each byte that the load moved.
+/// The figure compared for links of a lab: bytes carried per byte that the load moved.
 const LINK_BYTES: &str = "link-bytes";
 
-/// What is compared of each index of robustness that both have: the ratio of each round, of a client's mean.
+/// The figures compared for each robustness index that both results have: each round's ratio of a client's mean.
 const INDEX_FIGURES: &[(ImpactKind, &str)] = &[
     (ImpactKind::Parallelism, "parallelism-impact"),
     (ImpactKind::Latency, "latency-impact"),
 ];
 
-/// A figure of what a fault cost a run.
+/// A figure of a fault's effect on a run.
 struct FaultFigure {
     name: &'static str,
     unit: &'static str,
@@ -87,27 +87,28 @@ fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
 /// One metric of one point in both results.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Line {
-    /// The point; of a part of it the point and the kind of operation or the fault.
+    /// The point's label; for a part of a point, followed by the kind of operation or the fault.
     pub label: String,
-    /// The kind of operation; `None` of all kinds together, where there are several, and of faults.
+    /// The kind of operation; `None` for faults, and for all kinds together if there are several.
     pub op: Option<OpKind>,
-    /// Whether it is of one of several kinds of operations.
+    /// Whether the line is about one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9`; in a lab `link-bytes`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`; of an index of
-    /// robustness `parallelism-impact`, `latency-impact`.
+    /// `iops`, `mean`, `p99`, `p99.9`; in a lab `link-bytes`; for a fault `drop`, `recovery`, `mean-factor`,
+    /// `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`.
     pub metric: &'static str,
-    /// Its unit.
+    /// Unit of the figures.
     pub unit: &'static str,
-    /// Which way is up.
+    /// Which direction is better.
     pub better: Better,
     /// Figures, tests, verdict.
     pub comparison: Comparison,
-    /// By what share the machine was slower for the second (faster below zero), where that may explain the change.
+    /// Share by which the machine was slower for the second result (negative if faster), if that may
+    /// explain the change.
     pub machine_slower: Option<f64>,
 }
 
-/// What a metric is of, and its unit and direction.
+/// Identifies a metric, with its unit and direction.
 struct Key {
     label: String,
     op: Option<OpKind>,
@@ -117,25 +118,25 @@ struct Key {
     better: Better,
 }
 
-/// Metrics and what each is of.
+/// Metrics and their keys.
 #[derive(Default)]
 struct Compared {
     metrics: Vec<Metric>,
     keys: Vec<Key>,
 }
 
-/// A figure of each complete run of two points.
+/// One figure in each complete run of two points.
 struct Sides<'a> {
     points: [&'a PointSummary; 2],
     get: &'a dyn Fn(&RunSummary) -> Option<f64>,
-    /// How alike runs are in each result; `None` where that is not looked at.
+    /// Correlation of runs in each result; `None` if not taken into account.
     alike: Option<[&'a CorrelatedFigure; 2]>,
-    /// What the figure is made of; `None` where the machine's speed is no matter.
+    /// Kind of figure; `None` if the machine's speed doesn't affect it.
     of: Option<FigureKind>,
 }
 
 impl Compared {
-    /// Adds a figure of each run.
+    /// Adds a figure that each run has.
     fn add(&mut self, key: Key, sides: &Sides<'_>) {
         let [a, b] = sides.points;
         let (first, second) = (values(a, sides.get), values(b, sides.get));
@@ -153,7 +154,7 @@ impl Compared {
                 }
                 of => of,
             };
-            // Of old results nothing is known of the machine, but that sessions differ.
+            // Old results record nothing about the machine, so only the difference between sessions is known.
             let unknown = MachineAllowance {
                 session: SESSION,
                 ..MachineAllowance::default()
@@ -170,7 +171,7 @@ impl Compared {
         self.keys.push(key);
     }
 
-    /// Adds figures that are not of one run each.
+    /// Adds figures that don't correspond to runs one to one.
     fn add_figures(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
         let name = format!("{} {}", key.label, key.metric);
         self.metrics.push(Metric {
@@ -180,7 +181,7 @@ impl Compared {
         self.keys.push(key);
     }
 
-    /// Says that the last metric is another side of an earlier one of the same point.
+    /// Marks the last metric as expressing the same fact as an earlier one of the same point.
     fn is_other_side(&mut self, of: &str) {
         let label = self.keys.last().map(|key| &key.label);
         let other = self
@@ -193,12 +194,12 @@ impl Compared {
     }
 }
 
-/// A figure of each complete run.
+/// The figure in each complete run.
 pub(crate) fn values(point: &PointSummary, get: &dyn Fn(&RunSummary) -> Option<f64>) -> Vec<f64> {
     complete(point).filter_map(get).collect()
 }
 
-/// A figure of the complete runs of two points that were made in the same rounds, in their order.
+/// The figure in complete runs of two points, paired by round, in order.
 pub fn in_same_rounds(
     a: &PointSummary,
     b: &PointSummary,
@@ -211,7 +212,7 @@ pub fn in_same_rounds(
     pairs.unzip()
 }
 
-/// When a point's requests are made.
+/// How a point's requests are issued.
 fn arrival(summary: &Summary, point: &PointSummary) -> Option<ArrivalKind> {
     summary
         .experiment
@@ -220,12 +221,12 @@ fn arrival(summary: &Summary, point: &PointSummary) -> Option<ArrivalKind> {
         .map(|workload| workload.arrival)
 }
 
-/// Shares of a run's time in which a job was measured that are as good as equal.
+/// Shares of run time in which a job was measured count as equal if they differ by less than this.
 const SAME_SHARE: f64 = 0.01;
 
-/// Whether rate and mean response time of a point say the same in both results (Little's law): a closed loop keeps as
-/// many requests outstanding as its queue depth says, and so do several at once, if each is measured for the same share
-/// of every run's time. A job that ends by its own pace ends the others' company sooner or later: two facts.
+/// Whether the rate and mean response time of a point express the same fact in both results (Little's law). A closed
+/// loop keeps its queue depth outstanding, and so do several loops together if each is measured for the same share of
+/// every run. A job that ends at its own pace leaves the others running alone, so its rate and mean are two facts.
 fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
     let mut shares: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for (summary, point) in results {
@@ -262,9 +263,9 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
         .all(|[least, most]| most - least <= SAME_SHARE)
 }
 
-/// Every metric of every point that both have; and the labels that only one has.
+/// Compares every metric of every point that both results have. Also returns the labels of points that only one has.
 ///
-/// A change smaller than `margin`, a share, is none.
+/// A change smaller than the share `margin` counts as no change.
 pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, Vec<String>) {
     let (compared, alone) = metrics(a, b);
     let comparisons = compare(&compared.metrics, margin);
@@ -298,8 +299,8 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
     (lines.collect(), alone)
 }
 
-/// What is compared, and the labels of points that only one has.
-// Long because it lists all that is compared, in the order of the table.
+/// The compared metrics, and the labels of points that only one result has.
+// Long because it lists all metrics in the order of the table.
 fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
     let mut compared = Compared::default();
     let mut alone = Vec::new();
@@ -317,7 +318,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             continue;
         };
         let kinds = [by_kind::kinds(point), by_kind::kinds(other)];
-        // Of a load that makes one kind its own figures are those of that kind.
+        // If a load makes one kind of operation, its own figures are those of that kind.
         let single = match &kinds {
             [a, b] if a.len() == 1 && a == b => Some(a[0]),
             _ => None,
@@ -378,7 +379,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
     (compared, alone)
 }
 
-/// By what share the machine was slower for the second result's runs of a point or of a part of it.
+/// Share by which the machine was slower for the second result's runs of a point or part of a point.
 fn machine_slower(a: &Summary, b: &Summary, label: &str) -> Option<f64> {
     let find = |summary: &Summary| {
         let is_it = |point: &PointSummary| {
@@ -396,7 +397,7 @@ fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
     point.runs.iter().filter(|run| run.is_complete())
 }
 
-/// The job that did all operations of a kind which several jobs did together: its response times are theirs.
+/// The job that did all operations of a kind, so that the kind's response times are that job's; `None` if several did.
 fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<&'a str> {
     let is_part = |point: &&PointSummary| point.part_of.as_ref() == Some(&all.label);
     let mut jobs = summary
@@ -410,7 +411,7 @@ fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<
     }
 }
 
-/// Adds the response times of these kinds of operations.
+/// Adds response times of these kinds of operations.
 fn each_kind<'a>(
     points: [&PointSummary; 2],
     kinds: impl Iterator<Item = OpKind>,
@@ -443,7 +444,7 @@ fn each_kind<'a>(
     }
 }
 
-/// Adds the bytes on links for each useful one, of points that both ran in a lab.
+/// Adds link bytes per useful byte, for points that ran in a lab in both results.
 fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     let get = |run: &RunSummary| run.transfer.as_ref()?.per_useful_byte();
     if [a, b]
@@ -471,8 +472,8 @@ fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
-/// Adds what the faults cost that both points have, each found by its place in the file and its name. What
-/// neither side has anything to say of, or both say zero of, is no figure.
+/// Adds the effects of faults that both points have, matched by index and name. A figure that is missing or zero on
+/// both sides is left out.
 fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     let known: BTreeSet<(u32, &str)> = names(a).intersection(&names(b)).copied().collect();
     for (index, name) in known {
@@ -511,7 +512,7 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
-/// Adds the indexes of robustness that both have.
+/// Adds the robustness indexes that both results have.
 fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
     fn of(summary: &Summary) -> impl Iterator<Item = &ImpactIndex> {
         summary.indexes.iter().flat_map(|indexes| &indexes.impacts)
@@ -548,20 +549,20 @@ fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
         .collect()
 }
 
-/// A condition for the exit status: `p99 worse by 10%`, of one kind of operation `write p99 worse by 10%`.
+/// A condition for the exit status: `p99 worse by 10%`, or for one kind of operation `write p99 worse by 10%`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailIf {
-    /// `None`: of all kinds together.
+    /// `None`: all kinds together.
     op: Option<OpKind>,
     metric: &'static str,
     /// As a share: 0.1 for 10 %.
     by: f64,
 }
 
-/// Older words for metrics, still understood in conditions.
+/// Older names of metrics, still accepted in conditions.
 const ALIASES: &[(&str, &str)] = &[("depth", "drop")];
 
-/// A condition that cannot be understood.
+/// An invalid condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}; write for example 'p99 worse by 10%'; metrics are {}", all_metrics().collect::<Vec<_>>().join(", "))]
 pub struct ConditionError {
@@ -569,19 +570,19 @@ pub struct ConditionError {
     pub kind: ConditionMistake,
 }
 
-/// What can be wrong with a condition.
+/// What is wrong with a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionMistake {
-    /// It does not say "METRIC worse", with or without "by PERCENT".
+    /// Not of the form "METRIC worse", optionally followed by "by PERCENT".
     #[error("not a condition")]
     Form,
-    /// Its metric is not compared.
+    /// The metric isn't compared.
     #[error("unknown metric {0}")]
     Metric(String),
-    /// The word before the metric is no kind of operation.
+    /// The word before the metric isn't a kind of operation.
     #[error("unknown kind of operation {0}")]
     Kind(String),
-    /// The metric is not compared for each kind of operation.
+    /// The metric isn't compared by kind of operation.
     #[error(
         "{0} is compared only for all kinds of operations together; mean, p99 and impacts also for each kind"
     )]
@@ -589,7 +590,7 @@ pub enum ConditionMistake {
     /// What follows "by" is not a percentage from 0 up.
     #[error("'{0}' is not a percentage")]
     Percentage(String),
-    /// A figure that is better the higher it is can fall by less than all of it.
+    /// A figure for which higher is better can't fall by 100 % or more.
     #[error("{0} cannot be worse by 100% or more, so this would never apply")]
     Never(&'static str),
 }
@@ -672,26 +673,25 @@ impl std::fmt::Display for FailIf {
 }
 
 impl FailIf {
-    /// Whether a line is judged by it.
+    /// Whether the condition applies to a line.
     pub fn is_about(&self, line: &Line) -> bool {
         let op_is = match self.op {
-            // Parts of a point have conditions of their own.
+            // Parts of a point need their own conditions.
             None => !line.is_part,
             op => line.op == op,
         };
         line.metric == self.metric && op_is
     }
 
-    /// Whether a line fulfils it: shown to be worse, and by more than that share.
-    /// Where no verdict is possible the condition cannot be judged, which counts as failing: a gate
-    /// that nobody can close is none.
+    /// Whether a line fulfils the condition: it is shown to be worse by more than that share. A line without a verdict
+    /// also fails, because the condition can't be checked: a gate must not pass for lack of data.
     pub fn fails(&self, line: &Line) -> bool {
         if !self.is_about(line) {
             return false;
         }
         match (line.comparison.verdict, line.comparison.shown) {
             (Verdict::TooFewRuns, _) => true,
-            // The condition has its own margin, of the same effect that the verdict is about.
+            // The condition has its own margin, applied to the same effect as the verdict.
             (_, Some(Verdict::Worse)) => line.comparison.effect.is_none_or(|effect| {
                 let share = match effect.scale {
                     EffectScale::Ratio => effect.value - 1.0,
@@ -701,7 +701,7 @@ impl FailIf {
                     Better::Higher => -share,
                     Better::Lower => share,
                 };
-                // From nothing to something is more than any share.
+                // A change from zero to something exceeds any share.
                 worse > self.by || worse.is_nan()
             }),
             _ => false,
@@ -709,7 +709,7 @@ impl FailIf {
     }
 }
 
-/// A change smaller than this share is none: `5%`.
+/// Changes smaller than this share count as no change: `5%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin(pub f64);
 
@@ -719,7 +719,7 @@ impl Default for Margin {
     }
 }
 
-/// A margin that cannot be understood.
+/// An invalid margin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a percentage from 0 to 100; write for example 5%")]
 pub struct MarginError(String);
@@ -834,7 +834,7 @@ mod tests {
         }
     }
 
-    /// A gate closes when something is shown to be worse by enough, and when nothing can be shown.
+    /// A gate fails if something is shown to be sufficiently worse, and if nothing can be shown.
     #[test]
     fn gates_close() {
         let gate: FailIf = "p99 worse by 10%".parse().unwrap();
@@ -857,7 +857,7 @@ mod tests {
         );
     }
 
-    /// The results of four runs, in which each kind of operation took this long.
+    /// The result of four runs in which each kind of operation took this long.
     fn result(ops: &[(OpKind, f64)]) -> Summary {
         let ops = || ops.iter().map(|(kind, us)| op(*kind, 1000, *us)).collect();
         Summary {
@@ -895,7 +895,7 @@ mod tests {
         );
     }
 
-    /// An index has a line, with rounds as its sample, and a gate of its own.
+    /// An index has its own line, with rounds as its sample, and its own gate.
     #[test]
     fn indexes_have_lines_and_gates() {
         use crate::impact::{ImpactRatio, RobustnessIndexes};
@@ -946,7 +946,7 @@ mod tests {
         );
     }
 
-    /// The results of four runs of jobs at once, each with its name and how long its operations took.
+    /// The result of four runs of concurrent jobs, each given by its name and how long its operations took.
     fn jobs(jobs: &[(&str, &[(OpKind, f64)])]) -> Summary {
         let point_of = |label: &str, ops: &[(OpKind, f64)]| {
             let made = |variation: u32| {
@@ -970,8 +970,8 @@ mod tests {
         Summary { points, ..empty() }
     }
 
-    /// Rate and mean of jobs at once are one figure where each job is a closed loop for the same share of every run's
-    /// time, and count as two where one is not.
+    /// Rate and mean of concurrent jobs count as one figure if each job is a closed loop for the same share of every
+    /// run, and as two otherwise.
     #[test]
     fn closed_loops_at_once_count_once() {
         use crate::experiment::WorkloadSummary;
@@ -998,7 +998,7 @@ mod tests {
             }
             made
         };
-        // Of all together: the place of the figure that the mean is one with.
+        // Finds the figure that the mean of all jobs together is tied to.
         let check = |a: &Summary, b: &Summary, expected: Option<usize>| {
             let (compared, _) = metrics(a, b);
             let mean = compared
@@ -1010,11 +1010,11 @@ mod tests {
         let closed = made(ArrivalKind::Closed);
         check(&closed, &closed, Some(0));
         check(&closed, &made(ArrivalKind::Open), None);
-        // The writer ends by its own pace, once after half of the time.
+        // The writer ends at its own pace, in one run after half of the time.
         let mut ends = closed.clone();
         ends.points[2].runs[1].measured_s /= 2.0;
         check(&closed, &ends, None);
-        // It starts late, but always as late.
+        // The job starts late, but by the same time in every run.
         let mut late = closed.clone();
         late.points[2]
             .runs
@@ -1024,7 +1024,7 @@ mod tests {
         check(&closed, &late, None);
     }
 
-    /// What one job alone does is its own line; Holm's correction and gates count it once.
+    /// Operations of only one job have one line, so Holm's correction and gates count them once.
     #[test]
     fn what_one_job_does_is_not_repeated_for_all() {
         let made = |read: f64, write: f64| {
@@ -1049,7 +1049,7 @@ mod tests {
         assert_eq!(failed, ["disk mixed/reader"], "{lines:#?}");
     }
 
-    /// Two jobs that read have their lines and a third one, of all reads.
+    /// Two jobs that read each have a line, and there is a third line for all reads.
     #[test]
     fn what_several_jobs_do_is_told_for_all() {
         let one = jobs(&[

@@ -1,8 +1,8 @@
-//! One figure of all runs of an experiment, in the order in which they were made, and the intervals of its means. A study
-//! asks for those of its points, the rows of kinds of operations for theirs.
+//! One figure over all runs of an experiment, in the order in which they were made, and confidence intervals of its
+//! means. A study uses it for points; rows of kinds of operations use it too.
 //!
-//! The rule: whatever shows a mean over runs takes its interval from here, so that one mean has one interval. Jobs that
-//! ran at once, and kinds of operations, have the correlation of the runs that they were parts of.
+//! The rule: everything that shows a mean over runs takes its interval from here, so that one mean has one interval.
+//! Concurrent jobs and kinds of operations use the correlation of the runs that they were part of.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::summary::{PointSummary, RunSummary};
 /// One figure of the complete runs of all points.
 pub struct CorrelatedFigure {
     get: fn(&RunSummary) -> Option<f64>,
-    /// By a run's number among all, jobs' runs left out: its place in their order.
+    /// Position of each run, by its number among all runs; runs of jobs are left out.
     places: BTreeMap<u32, u32>,
     correlation: RunCorrelation,
 }
 
 impl CorrelatedFigure {
-    /// How alike the figure is in runs that followed each other.
+    /// Measures how correlated the figure is in consecutive runs.
     pub fn of(points: &[PointSummary], get: fn(&RunSummary) -> Option<f64>) -> CorrelatedFigure {
         let heads = || points.iter().filter(|point| point.part_of.is_none());
         let mut orders: Vec<u32> = heads()
@@ -37,23 +37,23 @@ impl CorrelatedFigure {
         figure
     }
 
-    /// The figure in each complete run of a point, with the run's place in the order of all; a job's with that of the run
-    /// that it was a part of.
+    /// The figure in each complete run of a point, with the run's position in the order of all runs. A job's run has
+    /// the position of the run that it was part of.
     pub fn runs(&self, point: &PointSummary) -> Vec<(u32, f64)> {
         self.parts(point, self.get)
     }
 
-    /// The correlation of runs that were made one after the other.
+    /// The correlation of consecutive runs.
     pub fn correlation(&self) -> RunCorrelation {
         self.correlation
     }
 
-    /// Its mean over the complete runs of a point.
+    /// Mean over the complete runs of a point.
     pub fn estimate(&self, point: &PointSummary) -> Option<Estimate> {
         self.estimate_part(point, self.get)
     }
 
-    /// The same of a part of each run.
+    /// Mean of a part of each run.
     pub fn estimate_part(
         &self,
         point: &PointSummary,
@@ -62,13 +62,13 @@ impl CorrelatedFigure {
         Estimate::of_correlated(&self.parts(point, get), self.correlation)
     }
 
-    /// A part of each complete run of a point, with the run's place in the order of all.
+    /// A part of each complete run of a point, with the run's position in the order of all runs.
     pub(crate) fn parts(
         &self,
         point: &PointSummary,
         get: impl Fn(&RunSummary) -> Option<f64>,
     ) -> Vec<(u32, f64)> {
-        // The run of all jobs together is the last one before a job's.
+        // The run of all jobs together is the last one before a job's run.
         let place = |order: u32| {
             self.places
                 .range(..=order)

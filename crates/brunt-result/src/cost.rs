@@ -1,25 +1,25 @@
-//! The cost of measuring: CPU time, context switches and system calls of the load generator's threads,
-//! printed with the results. A load fills it; tables and summaries show it.
+//! The cost of measuring: CPU time, context switches and system calls of the load generator's threads, printed with the
+//! results. A load fills it; tables and summaries show it.
 
 use serde::{Deserialize, Serialize};
 
-/// Resources of one thread or several, as a total or a difference.
+/// Resources used by one or more threads, as a total or a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Processor time in user mode.
     pub cpu_user_nanos: u64,
     /// Processor time in the kernel, on behalf of this thread.
     pub cpu_system_nanos: u64,
-    /// The thread waited for something.
+    /// Times a thread waited for something.
     pub voluntary_switches: u64,
-    /// The thread was made to wait.
+    /// Times a thread was preempted.
     pub involuntary_switches: u64,
     /// System calls made for requests.
     pub system_calls: u64,
 }
 
 impl Cost {
-    /// What was used since `earlier`.
+    /// Resources used since `earlier`.
     pub fn since(&self, earlier: &Cost) -> Cost {
         Cost {
             cpu_user_nanos: self.cpu_user_nanos.saturating_sub(earlier.cpu_user_nanos),
@@ -32,7 +32,7 @@ impl Cost {
         }
     }
 
-    /// Both together.
+    /// Adds another thread's resources.
     pub fn add(&mut self, other: &Cost) {
         self.cpu_user_nanos += other.cpu_user_nanos;
         self.cpu_system_nanos += other.cpu_system_nanos;
@@ -41,12 +41,12 @@ impl Cost {
         self.system_calls += other.system_calls;
     }
 
-    /// Processor time of both modes.
+    /// Total processor time, user and kernel.
     pub fn cpu_nanos(&self) -> u64 {
         self.cpu_user_nanos + self.cpu_system_nanos
     }
 
-    /// Context switches of both kinds.
+    /// Context switches, voluntary and involuntary.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.involuntary_switches
     }

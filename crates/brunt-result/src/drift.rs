@@ -1,24 +1,23 @@
-//! Detects drift: whether consecutive runs resemble each other. Then the confidence intervals, which assume
-//! independent runs, are too narrow. Used by the terminal's table and the report page.
+//! Detects drift: whether consecutive runs are correlated. If they are, confidence intervals, which assume independent
+//! runs, are too narrow. Used by the terminal's table and the report page.
 //!
-//! The rule: it reports only what exceeds chance, by a distribution-free test. A drift slower than the
-//! experiment cannot be detected from within it.
+//! The rule: it reports only what exceeds chance, by a distribution-free test. A drift slower than the experiment
+//! cannot be detected from within it.
 
 use brunt_core::random::Random;
 
 use crate::summary::Summary;
 
-/// Fewest complete runs to say anything of.
+/// Minimum number of complete runs.
 const RUNS_MIN: usize = 12;
-/// Orders drawn for the test.
+/// Permutations drawn for the test.
 const PERMUTATIONS: usize = 999;
-/// Chance of saying it of runs that have nothing to do with each other.
+/// Probability of reporting drift for independent runs.
 pub const DRIFT_ALPHA: f64 = 0.05;
 
-/// How much the rates of runs that followed each other resemble each other, each against the mean of its own point:
-/// their correlation, where it is beyond chance.
+/// Correlation of the rates of consecutive runs, each relative to the mean of its own point; `None` if within chance.
 pub fn drift(summary: &Summary) -> Option<f64> {
-    // Jobs that run at once are alike for that alone; the point of all of them stands for them.
+    // Concurrent jobs are correlated for that reason alone, so the point of all of them stands for them.
     let points: Vec<Vec<(u32, f64)>> = summary
         .points
         .iter()
@@ -36,9 +35,9 @@ pub fn drift(summary: &Summary) -> Option<f64> {
     correlation(&points)
 }
 
-/// Of (order, figure) of the runs of each point.
+/// From (order, figure) of the runs of each point.
 fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
-    // (order, point, what is left when the point's mean is taken off)
+    // (order, point, figure minus the point's mean)
     let mut runs: Vec<(u32, usize, f64)> = Vec::new();
     for (index, point) in points
         .iter()
@@ -75,7 +74,7 @@ fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
     let mut random = Random::new(PERMUTATIONS as u64);
     let mut as_far = 1usize;
     for _ in 0..PERMUTATIONS {
-        // The runs of a point among themselves: points may differ in noise.
+        // Permute the runs within each point, because points may differ in noise.
         for places in &places {
             for index in (1..places.len()).rev() {
                 left.swap(
@@ -94,7 +93,8 @@ fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// How often it is said of so many rounds of three points, whose noise in their order is alike by so much.
+    /// How often drift is reported in this many rounds of three points, with this correlation of the noise of
+    /// consecutive runs.
     fn said(rounds: u32, alike: f64) -> f64 {
         const EXPERIMENTS: u64 = 200;
         let found = (0..EXPERIMENTS).filter(|seed| {

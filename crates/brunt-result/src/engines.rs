@@ -1,6 +1,6 @@
-//! Whether two results had the same engines. Asked by `brunt compare`.
+//! Detects whether two results used different engines. Called by `brunt compare`.
 //!
-//! The rule: only recorded engines differ; results of before they were recorded say nothing.
+//! The rule: only recorded engines are compared; older results without them are no difference.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::summary::{PointSummary, Summary};
 
-/// A point whose runs had other engines in the second result.
+/// A point whose runs used other engines in the second result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EngineDifference {
     /// The point.

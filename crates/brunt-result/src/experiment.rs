@@ -1,7 +1,7 @@
-//! An experiment as results know it: names, places and sentences, not the settings they were made from. A study
-//! fills it from the experiment file, pages print it.
+//! An experiment as stored in results: names, places and descriptions, not the settings they came from. A study fills
+//! it from the experiment file; pages print it.
 //!
-//! The rule: no secrets. Whatever is here may be passed on.
+//! The rule: no secrets. Everything here may be passed on.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct CongestionSummary {
 }
 
 impl CongestionSummary {
-    /// In words.
+    /// Describes the algorithm and who chose it.
     pub fn told(&self) -> String {
         let by = if self.chosen {
             "set by the experiment"

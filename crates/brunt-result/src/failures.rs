@@ -1,5 +1,5 @@
-//! What must not pass for success: wrong data and requests that all failed, summed up over the runs of a point. Commands exit
-//! by it; tables, reports and comparisons show it.
+//! Failures that must not pass as success: wrong data and requests that all failed, summed over the runs of a point.
+//! They determine exit statuses; tables, reports and comparisons show them.
 //!
 //! The rule: a fault that the experiment injects may make requests fail, but never excuses wrong data.
 
@@ -10,13 +10,13 @@ use crate::summary::{PointSummary, RunSummary, Summary};
 use crate::wrong::{ErrorCause, Verified, merge_causes};
 
 impl RunSummary {
-    /// Reads with data that was not what had been written.
+    /// Number of reads that returned wrong data.
     pub fn miscompares(&self) -> u64 {
         let lost = self.losses.get(RequestStatus::Miscompare.name());
         lost.copied().unwrap_or(0)
     }
 
-    /// A kind of operation of which requests failed and none succeeded, and why.
+    /// The cause of failures for a kind of operation of which all requests failed.
     pub fn all_failed(&self) -> Option<&ErrorCause> {
         self.causes
             .iter()
@@ -25,8 +25,8 @@ impl RunSummary {
     }
 }
 
-/// What must not pass for success, a line each: wrong data, and kinds of operations of which all requests failed in a run
-/// without faults.
+/// Failures that must not pass as success, one line each: wrong data, and kinds of operations of which all requests
+/// failed in a run without faults.
 pub fn failures(summary: &Summary) -> Vec<String> {
     let is_group = |point: &PointSummary| {
         let label = Some(&point.label);
@@ -52,7 +52,7 @@ pub fn failures(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// What verification found wrong in the runs of a point.
+/// Wrong data that verification found in the runs of a point.
 pub fn wrong_data(point: &PointSummary) -> Option<String> {
     let reads: u64 = point.runs.iter().map(RunSummary::miscompares).sum();
     let verified = verified(point);

@@ -1,7 +1,7 @@
-//! What each host of several did in a run, and how far apart they started. Filled by loads whose workers are on other hosts,
-//! kept in the summary of a run.
+//! Figures of each of several hosts in a run, and how far apart they started. Filled by loads whose workers are on
+//! other hosts, and stored in the summary of a run.
 //!
-//! The rules: a time that crosses hosts stands beside how far it may be off; rates of different times are not added up.
+//! The rules: a time that crosses hosts comes with its maximum error; rates of different times are not added up.
 
 use brunt_core::IoEngine;
 use schemars::JsonSchema;
@@ -76,11 +76,11 @@ pub struct HostOpRate {
 }
 
 impl HostFigures {
-    /// Adds the rates of one of its workers.
+    /// Adds the rates of one of the host's workers.
     pub fn add(&mut self, outcome: &Outcome) {
         self.requests_per_second += outcome.requests_per_second;
         self.bytes_per_second += outcome.bytes_per_second;
-        // Each kind's part of the rate of all, by what came in time: as in the summary of a run.
+        // Each kind's part of the total rate, by requests completed in time, as in the summary of a run.
         let requests = |figures: &OpFigures| figures.completed.saturating_sub(figures.late);
         let bytes = |op: OpKind, figures: &OpFigures| match op.moves_bytes() {
             true => figures.bytes.saturating_sub(figures.late_bytes),
@@ -166,14 +166,14 @@ impl CommonTime {
 /// How far apart hosts started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StartSpread {
-    /// From the first to the last host's begin, in microseconds.
+    /// From the first to the last host's start, in microseconds.
     pub spread_us: f64,
-    /// How far that may be off: the errors of both clocks.
+    /// Maximum error: the sum of both clocks' errors.
     pub error_us: f64,
 }
 
 impl StartSpread {
-    /// Of several hosts that made requests; `None` of fewer than two.
+    /// The spread over hosts that made requests; `None` for fewer than two.
     pub fn of(hosts: &[HostFigures]) -> Option<StartSpread> {
         let began = |host: &HostFigures| Some((host.began_us?, host.clock_error_us?));
         let mut began: Vec<(f64, f64)> = hosts.iter().filter_map(began).collect();

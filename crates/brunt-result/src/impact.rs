@@ -1,10 +1,11 @@
-//! Indexes of robustness as plain data: what many clients at once, or a longer way to the storage, leave of a client's
-//! throughput. Computed by [`crate::indexes`], kept in the summary, shown in the terminal and on pages.
+//! Robustness indexes as plain data: how much of a client's throughput remains with many concurrent clients, or with
+//! a longer network path to the storage. Computed by [`crate::indexes`], stored in the summary, shown in the
+//! terminal and on pages.
 //!
 //! The formulas are those of "Indexes for Distributed File/Storage Systems as a Large Scale Virtual Machine Disk Image
 //! Storage in a Wide Area Network" (equations 1 and 2).
 //!
-//! The rule: a ratio without an interval is not shown as a number; what is missing is said in its place.
+//! The rule: a ratio without an interval is not shown as a number; the reason is shown instead.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::OpKind;
 use crate::statistics::{Estimate, Ratio};
 
-/// Axis: number of clients at once.
+/// Axis: number of concurrent clients.
 pub const CLIENTS_AXIS: &str = "clients";
-/// Axis: which clients these are, joined by [`CLIENTS_JOINT`].
+/// Axis: names of these clients, joined by [`CLIENTS_JOINT`].
 pub const ON_AXIS: &str = "on";
-/// Between the names of clients in a value of [`ON_AXIS`].
+/// Separator of client names in a value of [`ON_AXIS`].
 pub const CLIENTS_JOINT: char = '+';
 /// Axis: delay of links.
 pub const DELAY_AXIS: &str = "link_delay";
@@ -49,7 +50,7 @@ pub enum ImpactKind {
 }
 
 impl ImpactKind {
-    /// As the paper calls it.
+    /// Name used in the paper.
     pub fn name(self) -> &'static str {
         match self {
             ImpactKind::Parallelism => "ParallelismImpactRatio",
@@ -114,7 +115,7 @@ pub enum NoInterval {
 }
 
 impl ImpactIndex {
-    /// What it is of, in one line: `store write, 4 clients, link_delay=10ms`.
+    /// Label in one line: `store write, 4 clients, link_delay=10ms`.
     pub fn label(&self) -> String {
         let clients = if self.at_once == 1 {
             "1 client".into()
@@ -143,7 +144,7 @@ impl ImpactRatio {
 }
 
 impl NoInterval {
-    /// In words.
+    /// The reason in words.
     pub fn said(self) -> &'static str {
         match self {
             NoInterval::NoRound => "no complete round",
@@ -182,7 +183,7 @@ pub struct RunLeftOut {
 }
 
 impl RunLeftOut {
-    /// In words.
+    /// Describes the run and the reason in words.
     pub fn said(&self) -> String {
         let why = match self.absent.is_empty() {
             true => "incomplete".to_string(),

@@ -1,13 +1,13 @@
-//! The indexes of robustness, computed from the points of an experiment that sweeps `clients` or `link_delay`. A study puts
-//! them into its summary; [`crate::impact`] has their form.
+//! Computes the robustness indexes from the points of an experiment that sweeps `clients` or `link_delay`. A study puts
+//! them into its summary; [`crate::impact`] defines the data.
 //!
 //! ```text
 //! ParallelismImpactRatio(X) = mean throughput of a client with X at once / of the same clients one after another
 //! LatencyImpactRatio        = mean throughput of a client with a delay   / without
 //! ```
 //!
-//! A client is a host of a workload; of one without hosts, the process that runs the experiment. The aggregate is the
-//! throughput of all clients of a run: of X together, compared with one alone.
+//! A client is a host of a workload; without hosts, it is the process that runs the experiment. The aggregate is the
+//! throughput of all clients of a run: X clients together, compared with one alone.
 //!
 //! The rule: a round counts only if all runs of both sides were complete and every client took part in each of its own.
 
@@ -25,12 +25,12 @@ use crate::impact::{
 use crate::statistics::{Estimate, crossed_ratio};
 use crate::summary::{PointSummary, RunSummary};
 
-/// The client of a workload without hosts.
+/// Client name of a workload without hosts.
 const LOCAL: &str = "local";
 /// Seed of the bootstraps.
 const SEED: u64 = 17;
 
-/// Of all points; `None` where neither clients nor delays are swept.
+/// The indexes over all points; `None` if neither clients nor delays are swept.
 pub fn robustness(points: &[PointSummary]) -> Option<RobustnessIndexes> {
     let mut found = RobustnessIndexes::default();
     let mut notes = BTreeSet::new();
@@ -91,7 +91,7 @@ pub fn robustness(points: &[PointSummary]) -> Option<RobustnessIndexes> {
     (!is_empty).then_some(found)
 }
 
-/// Points that differ in nothing but clients and delay, in their order.
+/// Groups of points that differ only in clients and delay, in order.
 fn groups(points: &[PointSummary]) -> Vec<Vec<&PointSummary>> {
     let key = |point: &PointSummary| {
         let mut axes = point.axes.clone();
@@ -99,7 +99,7 @@ fn groups(points: &[PointSummary]) -> Vec<Vec<&PointSummary>> {
         (point.target.clone(), point.workload.clone(), axes)
     };
     let mut found = Vec::<(_, Vec<&PointSummary>)>::new();
-    // A job's clients work beside those of others.
+    // Jobs are left out: a job's clients share the storage with those of other jobs.
     for point in points.iter().filter(|point| point.part_of.is_none()) {
         let key = key(point);
         match found.iter_mut().find(|(of, _)| *of == key) {
@@ -110,7 +110,7 @@ fn groups(points: &[PointSummary]) -> Vec<Vec<&PointSummary>> {
     found.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Values of an axis, each once, in their order.
+/// Distinct values of an axis, in order.
 fn values(group: &[&PointSummary], axis: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for value in group.iter().filter_map(|point| point.axes.get(axis)) {
@@ -121,7 +121,7 @@ fn values(group: &[&PointSummary], axis: &str) -> Vec<String> {
     found
 }
 
-/// Each value, or once none where the axis is not swept.
+/// Each value, or a single `None` if the axis is not swept.
 fn or_none(values: &[String]) -> Vec<Option<&str>> {
     if values.is_empty() {
         vec![None]
@@ -136,7 +136,7 @@ fn is_none(delay: &str) -> bool {
         .is_ok_and(|delay| delay.0 == Duration::ZERO)
 }
 
-/// The points with so many clients at once and this delay.
+/// The points with this number of concurrent clients and this delay.
 fn cell<'a>(
     group: &[&'a PointSummary],
     count: Option<&str>,
@@ -150,7 +150,7 @@ fn cell<'a>(
     group.iter().filter(wanted).copied().collect()
 }
 
-/// All kinds together, and each where there are several that move bytes.
+/// All kinds of operations together, followed by each kind if several move bytes.
 fn ops(group: &[&PointSummary]) -> Vec<Option<OpKind>> {
     let mut found: Vec<OpKind> = Vec::new();
     for kind in group
@@ -168,19 +168,19 @@ fn ops(group: &[&PointSummary]) -> Vec<Option<OpKind>> {
         .collect()
 }
 
-/// The clients of a point, in their order.
+/// The clients of a point, in order.
 fn clients(point: &PointSummary) -> Vec<String> {
     if let Some(on) = point.axes.get(ON_AXIS) {
         return on.split(CLIENTS_JOINT).map(str::to_string).collect();
     }
-    // Every run names all hosts, also those that were lost.
+    // Every run lists all hosts, including lost ones.
     match point.runs.iter().find(|run| !run.hosts.is_empty()) {
         Some(run) => run.hosts.iter().map(|host| host.name.clone()).collect(),
         None => vec![LOCAL.to_string()],
     }
 }
 
-/// Why a run does not count, if it does not.
+/// Why a run does not count; `None` if it does.
 fn left_out(point: &PointSummary, run: &RunSummary) -> Option<RunLeftOut> {
     let took_part = |client: &String| {
         let mut hosts = run.hosts.iter().filter(|host| host.name == *client);
@@ -217,7 +217,7 @@ fn throughput(run: &RunSummary, client: &str, op: Option<OpKind>) -> f64 {
     }
 }
 
-/// Throughput of all clients of a run.
+/// Throughput of all clients in a run.
 fn together(run: &RunSummary, op: Option<OpKind>) -> f64 {
     match op {
         Some(op) => run.op(op).map_or(0.0, |op| run.bytes_per_second_of(op)),
@@ -225,7 +225,7 @@ fn together(run: &RunSummary, op: Option<OpKind>) -> f64 {
     }
 }
 
-/// The bars of a point: all of its clients.
+/// Throughput of each client of a point.
 fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThroughput> {
     let counted: Vec<&RunSummary> = point
         .runs
@@ -252,7 +252,7 @@ fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThrough
         .collect()
 }
 
-/// The indexes of two cells: the one that is compared with first.
+/// The indexes that compare two cells: first the reference, then the changed one.
 fn impacts(
     kind: ImpactKind,
     both: [&[&PointSummary]; 2],
@@ -268,7 +268,7 @@ fn impacts(
             names.push(client);
         }
     }
-    // Only those that are on the other side too: a client next door is no match for one far away.
+    // Use only reference points with clients of the other side: a client nearby is no reference for one far away.
     let has = |point: &&&PointSummary| clients(point).iter().any(|client| names.contains(client));
     let reference: Vec<&PointSummary> = reference.iter().filter(has).copied().collect();
     let sides = [&reference[..], changed];
@@ -332,7 +332,7 @@ fn impacts(
     ops.iter().map(index).collect()
 }
 
-/// Mean throughput of a client in a round that counts, over the points of a side that it is in.
+/// Mean throughput of a client in a round that counts, over the points of one side that include it.
 fn mean_of(side: &[&PointSummary], client: &str, round: u32, op: Option<OpKind>) -> f64 {
     let has = |point: &&&PointSummary| clients(point).iter().any(|name| name == client);
     mean(
@@ -342,7 +342,7 @@ fn mean_of(side: &[&PointSummary], client: &str, round: u32, op: Option<OpKind>)
     )
 }
 
-/// Mean throughput of a run in a round that counts.
+/// Mean aggregate throughput of one side in a round that counts.
 fn mean_together(side: &[&PointSummary], round: u32, op: Option<OpKind>) -> f64 {
     mean(
         side.iter()
@@ -355,7 +355,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count.max(1))
 }
 
-/// Of what is compared with and what is compared, by client and round.
+/// The ratio of the changed to the reference throughputs, by client and round.
 fn ratio([reference, changed]: &[Vec<Vec<f64>>; 2]) -> ImpactRatio {
     let interval = crossed_ratio(reference, changed, SEED);
     let missing = match (interval, reference.first().map_or(0, Vec::len)) {

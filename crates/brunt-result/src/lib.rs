@@ -1,13 +1,13 @@
-//! Results as plain data: owned, mergeable values of numbers and text that can be stored in a table, drawn on
-//! a page or sent to another host.
+//! Results as plain data: owned, mergeable values of numbers and text that can be stored in a table, drawn on a page or
+//! sent to another host.
 //!
-//! Start reading at [`record`], the figures of a run and of its intervals, each by [`op`], the kind of
-//! operation. [`event`] is what happens while runs are made, [`tables`] and [`summary`] what is kept of them;
-//! [`degradation`] says what faults cost, [`statistics`] and [`compare`] what may be concluded. What makes results
-//! (`brunt-load`, `brunt-study`) and what shows them (`brunt-report`) meet here and know nothing of each other.
+//! Start reading at [`record`]: the figures of a run and of its intervals, by kind of operation ([`op`]). [`event`]
+//! defines the events during runs, [`tables`] and [`summary`] what is stored of them; [`degradation`] computes what
+//! faults cost, [`statistics`] and [`compare`] draw conclusions. The crates that produce results (`brunt-load`,
+//! `brunt-study`) and the crate that shows them (`brunt-report`) both depend on this one and not on each other.
 //!
-//! The rule: no device, no socket and no thread, so that reading results needs no engine that produces them.
-//! The only files are those of a result.
+//! The rule: no device, no socket and no thread, so that reading results needs no engine that produces them. The only
+//! files it touches are those of a result.
 #![forbid(unsafe_code)]
 
 pub mod by_kind;

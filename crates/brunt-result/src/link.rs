@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::void::{Doubt, VoidReason};
 
-/// Packets that are handed over later than this in the mean, in nanoseconds, met another link than was described: on an
-/// idle machine they are 15 to 40 us late.
+/// Packets delivered later than this on average, in nanoseconds, met a link other than the one described: on an idle
+/// machine they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
 /// A line that lost more than this share of its time did not keep its rate.
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
-/// A line that was not full to this share while no core was to spare was limited by the machine...
+/// A line filled to less than this share while no core was idle was limited by the machine...
 const CROWDED_FULL_SHARE: f64 = 0.95;
-/// ...which is said if it sent more than this share of all meanwhile.
+/// ...which is reported if it sent more than this share of its total during that time.
 const CROWDED_SHARE_MAX: f64 = 0.1;
-/// Packets that wait longer than this in the mean to keep their order, in nanoseconds, shift the mean delay.
+/// Packets that wait longer than this on average to keep their order, in nanoseconds, shift the mean delay.
 const ORDERED_NANOS_MAX: u64 = 100_000;
-/// A link carries this share of what was too much for it without dropping any: what came in bursts comes evenly then.
+/// An overloaded link can carry this share of the load without drops, once a line with that rate smooths the bursts.
 const RATE_HELD: f64 = 0.75;
-/// A line keeps this share of the rate that it kept on average.
+/// A line can keep this share of its average rate.
 const LINE_HELD: f64 = 0.9;
-/// A link that was busy for more of its life than this was probably what held an experiment back.
+/// A link busy for more than this share of its lifetime was probably the bottleneck of the experiment.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
-/// TCP connections that a direction of a link keeps account of; a host has 28 000 ports for them by default.
+/// TCP connections tracked per direction of a link; a host has 28 000 ports for them by default.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
 
-/// A time as settings write it, in whole milliseconds, at least one.
+/// Formats a time as in settings: whole milliseconds, at least one.
 fn millis(nanos: u64) -> String {
     format!("{}ms", (nanos / 1_000_000).max(1))
 }
@@ -112,10 +112,11 @@ pub struct LinkCounts {
 }
 
 impl LinkCounts {
-    /// What came since `earlier`; the largest of a kind stay those since the start.
+    /// Counts since `earlier`; maxima remain those since the start.
     pub fn since(&self, earlier: &LinkCounts) -> LinkCounts {
         let since = |get: fn(&LinkCounts) -> u64| get(self).saturating_sub(get(earlier));
-        // Since when, and under which setting, connections were too many is told of those that were since then.
+        // The settings and times recorded for too many connections are kept only if connections were too
+        // many since then.
         let fins_untracked = since(|counts| counts.fins_untracked);
         let by_resets = since(|counts| counts.tcp_untracked) > fins_untracked;
         LinkCounts {
@@ -160,12 +161,12 @@ impl LinkCounts {
         }
     }
 
-    /// Share of a line's time, of what it needed to send all, in which it stood still though packets waited.
+    /// Share of a line's busy time in which it stood still although packets waited.
     pub fn line_lost_share(&self) -> f64 {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
-    /// That the line was not full while no core was to spare, if that was a good part of all.
+    /// Reports that the line was not full while no core was idle, if that was a considerable part of its time.
     fn crowded(&self, way: &str, form: SettingForm) -> Option<Doubt> {
         let [crowded, sent, all] = [
             self.crowded_nanos,
@@ -187,12 +188,12 @@ impl LinkCounts {
         Some(Doubt::new(VoidReason::LinkRateLost, what))
     }
 
-    /// Bits a second of all that came, in this time; at least one.
+    /// Rate of all received traffic in bits per second over this time; at least one.
     fn carried(&self, lived_nanos: u64) -> f64 {
         ((self.bytes + self.straight_bytes) as f64 * 8e9 / lived_nanos.max(1) as f64).max(1.0)
     }
 
-    /// What makes these counts doubtful; `way` is the direction's, `why` says what kept the thread.
+    /// Reasons to doubt these counts. `way` names the direction; `why` says what delayed the thread.
     fn trouble(&self, way: &str, why: &str, lived_nanos: u64, form: SettingForm) -> Vec<Doubt> {
         let mut trouble: Vec<Doubt> = self.crowded(way, form).into_iter().collect();
         let mut say = |reason, what| trouble.push(Doubt::new(reason, what));
@@ -263,7 +264,7 @@ impl LinkCounts {
         trouble
     }
 
-    /// What would have kept the connections of a direction few enough.
+    /// A setting that would have kept the number of connections in a direction low enough.
     fn fewer_connections(&self, form: SettingForm) -> String {
         if self.fins_untracked == 0 {
             let nanos = self.resets_full_nanos / 10 * 9;
@@ -281,7 +282,7 @@ impl LinkCounts {
         )
     }
 
-    /// Packets that were lost though nobody asked for it.
+    /// Packets lost although no setting asked for it.
     pub fn unmeant(&self) -> u64 {
         self.unmeant_no_buffer + self.unmeant_refused + self.unmeant_device
     }
@@ -322,7 +323,7 @@ pub struct LinkReport {
 }
 
 impl LinkReport {
-    /// What came since `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &LinkReport) -> LinkReport {
         LinkReport {
             there: self.there.since(&earlier.there),
@@ -348,12 +349,12 @@ impl LinkReport {
         }
     }
 
-    /// What makes figures of this link doubtful; empty when nothing does.
+    /// Reasons to doubt the figures of this link; empty if there are none.
     pub fn trouble(&self) -> Vec<Doubt> {
         self.trouble_in(SettingForm::File)
     }
 
-    /// The same, with settings as they are written there.
+    /// The same, with settings written in this form.
     pub fn trouble_in(&self, form: SettingForm) -> Vec<Doubt> {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
@@ -382,7 +383,7 @@ impl LinkReport {
     }
 }
 
-/// The setting for a line of this many bits a second, or less.
+/// The setting for a line of at most this many bits per second.
 fn rate_below(bits: f64, form: SettingForm) -> String {
     format!(
         "{} or less",
@@ -390,17 +391,17 @@ fn rate_below(bits: f64, form: SettingForm) -> String {
     )
 }
 
-/// Where a setting of a link is written.
+/// How a setting of a link is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingForm {
-    /// In an experiment's file: `rate = "1Mb/s"`.
+    /// In an experiment file: `rate = "1Mb/s"`.
     File,
-    /// As an option of a command: `--set rate=1Mb/s`.
+    /// As a command-line option: `--set rate=1Mb/s`.
     Option,
 }
 
 impl SettingForm {
-    /// A setting whose value is a text.
+    /// A setting whose value is text.
     fn text(self, key: &str, value: &str) -> String {
         match self {
             SettingForm::File => format!("{key} = \"{value}\""),
@@ -421,7 +422,7 @@ impl SettingForm {
 mod tests {
     use super::*;
 
-    /// What makes a link another one than was described is said, with what would help.
+    /// A link that deviates from its description is reported, with a remedy.
     #[test]
     fn trouble_is_said() {
         let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
@@ -498,7 +499,7 @@ mod tests {
         check(line, false, Some("write rate = \"64800000kb/s\" or less"));
     }
 
-    /// What is said at a command's end names its options.
+    /// A message at a command's end names the command's options.
     #[test]
     fn options_are_named_where_there_is_no_file() {
         let there = LinkCounts {
@@ -527,7 +528,7 @@ mod tests {
         assert!(!said.contains(" = "), "{said}");
     }
 
-    /// Drops that no setting asked for are said with the rate at which there would have been none.
+    /// Unintended drops are reported with a rate that would have avoided them.
     #[test]
     fn drops_name_a_rate() {
         let there = LinkCounts {
@@ -558,7 +559,7 @@ mod tests {
         );
     }
 
-    /// What was set when connections were too many is not told of a later run, in which they were not.
+    /// The setting under which connections were too many is not reported for a later run in which they were not.
     #[test]
     fn connections_that_were_too_many_before() {
         let before = LinkCounts {
@@ -596,7 +597,7 @@ mod tests {
         );
     }
 
-    /// How busy a link was is a share of the run, not of all its life.
+    /// A link's busy share refers to the run, not to the link's whole lifetime.
     #[test]
     fn busy_in_the_run() {
         let of = |busy, lived_nanos| LinkReport {

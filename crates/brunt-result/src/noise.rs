@@ -1,9 +1,9 @@
-//! How quiet the machine was while a run was made: what a thread of its own saw, next to the run, of late wake-ups and a
-//! fixed piece of work, how long the load's threads waited for a processor, and who had the processors instead.
-//! `brunt-probe` measures it; the terminal, the page and comparisons hold it against what a difference or a fault cost.
+//! How quiet the machine was during a run: late wake-ups of a separate thread and the duration of a fixed piece of
+//! work, how long the load's threads waited for a processor, and which programs used the processors instead.
+//! `brunt-probe` measures it; the terminal, the page and comparisons weigh it against a difference or a fault's cost.
 //!
 //! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
-//! machine only as far as other programs, the hypervisor or a quota had the processors meanwhile.
+//! machine only as far as other programs, the hypervisor or a quota used the processors meanwhile.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::statistics::MachineAllowance;
 use crate::summary::{PointSummary, RunSummary};
 use crate::void::{Doubt, VoidReason};
 
-/// Above this share the machine's noise is worth a word.
+/// Machine noise above this share is reported.
 pub const NOISE_SHOWN: f64 = 0.02;
-/// Other programs that use as much of a processor as this are worth a word, whatever they cost the load.
+/// Other programs that use at least this share of a processor are reported, whatever they cost the load.
 pub const OTHERS_SHOWN: f64 = 0.1;
-/// Speed that differs by more than this from run to run is worth a word; that of an idle virtual machine does by 1 to 3 %.
+/// Speed that varies by more than this from run to run is reported; on an idle virtual machine it varies by 1 to 3 %.
 pub const UNEVEN_SHOWN: f64 = 0.05;
-/// A wake-up so late, that nothing but a stopped, suspended or starved program explains it.
+/// A wake-up this late can be explained only by a stopped, suspended or starved program.
 pub const STALL: Duration = Duration::from_millis(250);
-/// A run that was throttled for more than this share of its time is doubtful.
+/// A run throttled for more than this share of its time is doubtful.
 const THROTTLED_DOUBTFUL: f64 = 0.01;
 
 /// What one run's machine did.
@@ -76,8 +76,8 @@ pub struct MachineNoise {
 
 impl MachineNoise {
     /// The share of a response time that the machine could explain: waits of the load's threads, as far as others could
-    /// have been the cause, and stolen time. A thread that waits delays all requests in its care for as long, so of the
-    /// mean response time it is the same share as of the thread's time.
+    /// have caused them, and stolen time. A waiting thread delays all its requests for as long, so the share of the
+    /// mean response time equals the share of the thread's time.
     pub fn explains(&self) -> f64 {
         let throttled = self.throttled_share.unwrap_or(0.0);
         let others = self.others_cpus.unwrap_or(0.0) + throttled;
@@ -85,7 +85,7 @@ impl MachineNoise {
         (waited + self.stolen_share.unwrap_or(0.0)).min(1.0)
     }
 
-    /// Why a run next to which this was measured is doubtful: it was stopped, throttled, or lost processes for want of memory.
+    /// Why the run is doubtful: Brunt was stopped or throttled, or processes were killed for lack of memory.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         let mut say = |reason: VoidReason, what: String| {
@@ -121,35 +121,35 @@ impl MachineNoise {
         doubts
     }
 
-    /// The processors' speed, as the time of a fixed piece of work that preemption hardly moves. Old results lack the
-    /// median; the shortest time is the next best.
+    /// The processors' speed, as the time of a fixed piece of work that preemption hardly affects. Old results lack the
+    /// median, so their shortest time is used.
     fn speed_us(&self) -> (bool, f64) {
         self.work_median_us
             .map_or((false, self.work_min_us), |median| (true, median))
     }
 }
 
-/// What the machine's noise does to the figures of a point, as shares.
+/// The influence of the machine's noise on the figures of a point, as shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseShare {
-    /// Of the response time that the machine could explain, over its runs.
+    /// Share of the response time that the machine could explain, over the point's runs.
     pub explains: f64,
-    /// Processors' worth of time that other programs used.
+    /// Time used by other programs, in processors.
     pub others_cpus: Option<f64>,
-    /// Who used most of it, in the run in which it was most.
+    /// The program that used most of it, from the run in which that was highest.
     pub others_most: Option<String>,
-    /// Processor time that was stolen.
+    /// Share of processor time stolen by the hypervisor.
     pub stolen: f64,
-    /// How much the processors' speed differed from run to run: deviation over mean.
+    /// Variation of the processors' speed from run to run: deviation over mean.
     pub uneven: f64,
-    /// The longest that a thread was woken late, in microseconds.
+    /// Longest delay of a wake-up, in microseconds.
     pub wakeup_max_us: f64,
     /// Whether a run was stopped for long.
     pub stalled: bool,
 }
 
 impl NoiseShare {
-    /// Of a point's complete runs; `None` where nothing was measured next to them.
+    /// The noise of a point's complete runs; `None` if none was measured.
     pub fn of(point: &PointSummary) -> Option<NoiseShare> {
         let noises: Vec<&MachineNoise> = noises(point).collect();
         if noises.is_empty() {
@@ -178,8 +178,8 @@ impl NoiseShare {
         })
     }
 
-    /// Whether it is worth a word. Nothing on a machine where no other program runs; a program that uses a fifth of a
-    /// processor is.
+    /// Whether it should be reported: a share, the variation of speed or the use by other programs reaches its
+    /// threshold, or a run was stopped. A program that uses a fifth of a processor is reported.
     pub fn is_shown(&self) -> bool {
         self.explains >= NOISE_SHOWN
             || self.uneven >= UNEVEN_SHOWN
@@ -187,12 +187,12 @@ impl NoiseShare {
             || self.others_cpus.is_some_and(|cpus| cpus >= OTHERS_SHOWN)
     }
 
-    /// A change of this share or less may be the machine's own.
+    /// Largest change, as a share, that the machine alone may have caused.
     pub fn explains(&self) -> f64 {
         self.explains + self.uneven
     }
 
-    /// A sentence's worth of it, where it matters.
+    /// Describes the noise in a sentence, if it matters.
     pub fn said(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cpus) = self.others_cpus.filter(|cpus| *cpus >= OTHERS_SHOWN) {
@@ -220,7 +220,7 @@ impl NoiseShare {
     }
 }
 
-/// How much the processors' speed differed from run to run.
+/// Variation of the processors' speed from run to run.
 fn unevenness(noises: &[&MachineNoise]) -> f64 {
     let speeds: Vec<(bool, f64)> = noises.iter().map(|noise| noise.speed_us()).collect();
     let count = speeds.len() as f64;
@@ -229,7 +229,8 @@ fn unevenness(noises: &[&MachineNoise]) -> f64 {
     if speeds.len() < 2 || mean <= 0.0 || !is_one_kind {
         return 0.0;
     }
-    // The deviation as the median of distances from the median: one run on a slow processor is not all of them.
+    // The deviation is estimated by the median absolute deviation, so that one run on a slow processor
+    // does not dominate.
     let mut sorted: Vec<f64> = speeds.iter().map(|(_, us)| *us).collect();
     let middle = median(&mut sorted);
     let mut distances: Vec<f64> = sorted.iter().map(|us| (us - middle).abs()).collect();
@@ -245,40 +246,40 @@ fn median(values: &mut [f64]) -> f64 {
 /// How much slower the machine was for one of two points than for the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineDifference {
-    /// The logarithm by which response times are longer in the second for the machine's sake; below zero shorter. What
-    /// was measured: waits of the load's threads, stolen time, the processors' speed.
+    /// Logarithm of the factor by which the machine made response times longer for the second point; negative if
+    /// shorter. Covers waits of the load's threads, stolen time and the processors' speed.
     pub log_slower: f64,
-    /// Processors' worth of time that other programs used more in the second; unknown of old results.
+    /// Additional time used by other programs for the second point, in processors; `None` for old results.
     pub others_cpus: Option<f64>,
-    /// How much longer the longest late wake-up of a run was in the second, in microseconds: means over runs.
+    /// How much later the latest wake-up was for the second point, in microseconds: means over runs.
     pub wakeup_max_us: f64,
-    /// The first, or the second, had runs that were stopped or throttled, and the other had not.
+    /// Runs of exactly one of the points were stopped or throttled.
     pub disturbed: bool,
 }
 
-/// What a figure is made of.
+/// Kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FigureKind {
-    /// Requests in a time.
+    /// A rate of requests.
     Rate,
     /// A mean response time.
     Mean,
-    /// A percentile far out, of so many microseconds in the first set.
+    /// A high percentile, with its value in microseconds in the first set.
     Tail(f64),
 }
 
-/// What was measured of the machine's difference explains so many times as much at most: next to the waits that were
-/// counted there are cold caches after each of them.
+/// The measured difference of the machine explains at most this multiple of itself, because waits also leave caches
+/// cold, which is not measured.
 const MEASURED_TWICE: f64 = 1.5;
-/// A processor's worth of other programs, by the logarithm of response times: they share caches, memory and cores, which
-/// no wait shows.
+/// Increase of the logarithm of response times per processor used by other programs: they share caches, memory and
+/// cores, which no wait shows.
 const OTHERS_COST: f64 = 0.15;
-/// How two sessions of the same experiment on the same machine differ though nothing measured does: deviation of the
-/// logarithm (docs/results.md).
+/// Standard deviation between two sessions of the same experiment on the same machine without any measured cause, in
+/// logarithms (docs/results.md).
 pub const SESSION: f64 = 0.02;
 
 impl MachineDifference {
-    /// Between the runs of two points; `None` where one of them has not measured it.
+    /// The difference between the runs of two points; `None` if either has no measurements.
     pub fn between(a: &PointSummary, b: &PointSummary) -> Option<MachineDifference> {
         let [first, second] = [a, b].map(|point| noises(point).collect::<Vec<_>>());
         if first.is_empty() || second.is_empty() {
@@ -319,7 +320,7 @@ impl MachineDifference {
         })
     }
 
-    /// What it leaves to a figure that is made of response times.
+    /// The change that the machine's difference allows for a figure derived from response times.
     pub fn allowance(&self, of: FigureKind) -> MachineAllowance {
         let others = self.others_cpus.unwrap_or(0.0);
         let (slower, busier) = (self.log_slower * MEASURED_TWICE, others * OTHERS_COST);
@@ -328,7 +329,7 @@ impl MachineDifference {
         if let FigureKind::Tail(us) = of
             && (self.log_slower.abs() >= NOISE_SHOWN || others.abs() >= OTHERS_SHOWN)
         {
-            // The waits are in the tail, not spread over all requests.
+            // Waits appear in the tail, not evenly over all requests.
             let late = (1.0 + self.wakeup_max_us.abs() / us.max(1e-3)).ln();
             match self.wakeup_max_us > 0.0 {
                 true => longer += late,
@@ -347,13 +348,13 @@ impl MachineDifference {
         }
     }
 
-    /// By what share the machine was slower for the second; below zero faster.
+    /// Share by which the machine was slower for the second point; negative if faster.
     pub fn slower(&self) -> f64 {
         1.0 - (-self.log_slower).exp()
     }
 }
 
-/// A machine that took all of the time would explain anything; so much is the most that is counted.
+/// Upper limit of the share taken by the machine: a machine that took all of the time would explain anything.
 const TAKEN_MAX: f64 = 0.95;
 
 fn noises(point: &PointSummary) -> impl Iterator<Item = &MachineNoise> {
@@ -370,7 +371,7 @@ pub(crate) mod tests {
     use crate::OpKind;
     use crate::summary::tests::{op, point, run};
 
-    /// A quiet machine's.
+    /// The noise of a quiet machine.
     pub(crate) fn quiet() -> MachineNoise {
         MachineNoise {
             stolen_share: Some(0.0),
@@ -388,7 +389,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Four runs next to which these were measured.
+    /// A point of runs with these measurements.
     pub(crate) fn of(noises: &[MachineNoise]) -> PointSummary {
         let one = |noise: &MachineNoise| RunSummary {
             noise: Some(noise.clone()),
@@ -408,8 +409,8 @@ pub(crate) mod tests {
             share.said().is_none() && share.explains() < NOISE_SHOWN,
             "{share:?}"
         );
-        // One preempted sample of the work and one late wake-up are no noise; nor are threads of the load that wait for
-        // each other.
+        // One preempted sample of the work and one late wake-up are no noise; nor are the load's threads waiting
+        // for each other.
         let preempted = MachineNoise {
             work_mean_us: 900.0,
             wakeup_max_us: 30_000.0,
@@ -425,7 +426,8 @@ pub(crate) mod tests {
         assert_eq!(NoiseShare::of(&unknown), None);
     }
 
-    /// A fifth of a processor is mentioned though the load hardly waited for it; what the load waited is said.
+    /// A program that uses a fifth of a processor is mentioned even if the load hardly waited; the load's
+    /// waits are reported.
     #[test]
     fn other_programs_are_mentioned() {
         let hog = MachineNoise {
@@ -487,7 +489,7 @@ pub(crate) mod tests {
         );
     }
 
-    /// Results of before the load's waits were recorded are read and judged by what they have.
+    /// Old results without the load's waits can be read, and are judged by the fields they have.
     #[test]
     fn old_results_are_judged_by_what_they_have() {
         let text = r#"{"stolen_share":0.1,"wakeup_mean_us":60.0,"wakeup_max_us":900.0,"work_mean_us":80.0,"work_min_us":20.0,"samples":40}"#;

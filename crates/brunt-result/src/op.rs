@@ -1,8 +1,8 @@
-//! The kinds of operations on devices and files. A load declares the kinds that it issues; figures, tables
-//! and pages have an entry for each.
+//! The kinds of operations on devices and files. A load declares the kinds that it issues; figures, tables and pages
+//! have an entry for each.
 //!
-//! To add a kind: a variant at the end and its row in [`TABLE`]. The rule: a name that has been written to a
-//! result never changes its meaning.
+//! To add a kind, add a variant at the end and its row in [`TABLE`]. The rule: a name that has been written to a result
+//! never changes its meaning.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,14 +57,14 @@ pub enum OpKind {
     Truncate,
 }
 
-/// What there is to know of a kind of operation.
+/// Properties of a kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {
     /// The kind.
     pub kind: OpKind,
-    /// As it is called in files, tables and messages.
+    /// Name in files, tables and messages.
     pub name: &'static str,
-    /// Whether it moves the bytes that it names; those of others are no part of any sum over kinds.
+    /// Whether it transfers the bytes that it names; the bytes of other kinds are left out of sums over kinds.
     pub moves_bytes: bool,
 }
 
@@ -110,22 +110,22 @@ pub const TABLE: [OpInfo; 21] = [
 ];
 
 impl OpKind {
-    /// What there is to know of it.
+    /// Properties of this kind.
     pub fn info(self) -> &'static OpInfo {
         &TABLE[self as usize]
     }
 
-    /// As it is called in files, tables and messages: `read`, `get-attributes`.
+    /// Name in files, tables and messages: `read`, `get-attributes`.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// Whether it moves the bytes that it names.
+    /// Whether it transfers the bytes that it names.
     pub fn moves_bytes(self) -> bool {
         self.info().moves_bytes
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn of_name(name: &str) -> Option<OpKind> {
         TABLE
             .iter()

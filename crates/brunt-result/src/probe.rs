@@ -1,4 +1,4 @@
-//! What the probes saw of a run, as plain data: filled by the prober, kept in `summary.json`.
+//! Probe results of a run as plain data: filled by the prober, stored in `summary.json`.
 
 use std::collections::BTreeMap;
 

@@ -18,30 +18,30 @@ use crate::wrong::{ErrorCause, Verified, merge_causes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestStatus {
-    /// Done, if need be after retries.
+    /// Succeeded, possibly after retries.
     Good,
-    /// The device said so with a SCSI status.
+    /// The device reported an error with a SCSI status.
     Scsi,
-    /// The operating system refused.
+    /// The operating system reported an error.
     Os,
-    /// Outside the device.
+    /// The address is outside the device.
     OutOfRange,
-    /// Given up after the workload's time-out, or the device's.
+    /// Abandoned after the workload's timeout, or the device's.
     TimedOut,
     /// The device is gone.
     Gone,
-    /// The device cannot do this.
+    /// The device doesn't support the operation.
     Unsupported,
-    /// Read data was not what had been written.
+    /// Read data differs from the data written.
     Miscompare,
-    /// Not answered when the run ended.
+    /// Unanswered when the run ended.
     Hanging,
-    /// Due but not sent within the workload's `skip_after`, or before the end.
+    /// Due, but not sent within the workload's `skip_after` or before the end of the run.
     Skipped,
 }
 
 impl RequestStatus {
-    /// All, in the order of [`Counts::by_status`].
+    /// All statuses, in the order of [`Counts::by_status`].
     pub const ALL: [RequestStatus; 10] = [
         RequestStatus::Good,
         RequestStatus::Scsi,
@@ -55,7 +55,7 @@ impl RequestStatus {
         RequestStatus::Skipped,
     ];
 
-    /// As it is called in files and tables: `out-of-range`.
+    /// Name in files and tables: `out-of-range`.
     pub fn name(self) -> &'static str {
         match self {
             RequestStatus::Good => "good",
@@ -72,24 +72,24 @@ impl RequestStatus {
     }
 }
 
-/// Every single request, when the workload asks for them.
+/// A single request, recorded if the workload asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// Whose it was.
+    /// The worker that made it.
     pub worker: u32,
-    /// Its place in the worker's sequence.
+    /// Position in the worker's sequence.
     pub index: u64,
-    /// What it does.
+    /// Kind of operation.
     pub op: OpKind,
     /// In bytes.
     pub offset: u64,
     /// In bytes.
     pub len: u64,
-    /// When it was due (open loop) or made (closed loop).
+    /// When it was due (open loop) or issued (closed loop).
     pub intended: Nanos,
-    /// When its last attempt was handed to the device; `None` if it never was.
+    /// When its last attempt was submitted to the device; `None` if it never was.
     pub sent: Option<Nanos>,
-    /// When its last attempt came back; `None` if it never did.
+    /// When its last attempt completed; `None` if it never did.
     pub completed: Option<Nanos>,
     /// Retries.
     pub retries: u32,
@@ -102,24 +102,23 @@ pub struct RequestRecord {
 pub struct OpFigures {
     /// Completed requests.
     pub completed: u64,
-    /// The bytes that they name: moved by reads and writes, given back by unmaps, zeroed by write-zeroes.
+    /// Bytes named by these requests: transferred by reads and writes, deallocated by unmaps, zeroed by write-zeroes.
     pub bytes: u64,
-    /// Of `completed`, those that came after the end of measuring: their latency counts, their
-    /// throughput does not.
+    /// Of `completed`, those completed after the end of measuring: their latency counts, their throughput does not.
     pub late: u64,
-    /// The bytes of `late`.
+    /// Bytes of `late`.
     pub late_bytes: u64,
-    /// Attempts after the first, of all requests.
+    /// Attempts after the first, over all requests.
     pub retries: u64,
-    /// Attempts that were given up by the workload's time-out.
+    /// Attempts abandoned because of the workload's timeout.
     pub timeouts: u64,
-    /// From the last sending to the completion, of completed requests.
+    /// From the last submission to the completion, for completed requests.
     pub service: Histogram,
-    /// From the intended time to the completion, retries included, of completed requests.
+    /// From the intended time to the completion, including retries, for completed requests.
     pub response: Histogram,
 }
 
-/// Counts by how requests ended.
+/// Numbers of requests by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// In the order of [`RequestStatus::ALL`].
@@ -127,12 +126,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How many ended so.
+    /// Number of requests with this status.
     pub fn of(&self, status: RequestStatus) -> u64 {
         self.by_status[status as usize]
     }
 
-    /// Requests that were answered, but not well.
+    /// Requests that were answered with an error.
     pub fn errors(&self) -> u64 {
         let not_errors = [
             RequestStatus::Good,
@@ -147,23 +146,22 @@ impl Counts {
     }
 }
 
-/// What happened in an interval, or in all of a run, by kind of operation. Mergeable: over intervals, workers
-/// and hosts.
+/// Figures of an interval or of a whole run, by kind of operation. Can be merged over intervals, workers and hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Each kind once, in the order that the load states.
+    /// Each kind once, in the load's order.
     #[serde(deserialize_with = "each_kind_once")]
     ops: Vec<(OpKind, OpFigures)>,
-    /// How requests ended.
+    /// Numbers of requests by status.
     pub counts: Counts,
-    /// What measuring cost, all workers together.
+    /// Cost of measuring, over all workers.
     pub cost: Cost,
-    /// How long requests were with what is measured, in nanoseconds, all added up, those too that have not come back yet: over
-    /// the time, the mean number in flight.
+    /// Total time that requests were in flight, in nanoseconds, including those not yet completed. Divided by the time,
+    /// it is the mean number in flight.
     pub in_flight_nanos: u64,
 }
 
-/// A peer's list is held against the number of kinds there are: a histogram takes far more memory than text.
+/// Limits a peer's list to the number of kinds that exist: a histogram takes far more memory than its text.
 fn each_kind_once<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<(OpKind, OpFigures)>, D::Error> {
@@ -212,18 +210,18 @@ impl OpFigures {
         self.response.clear();
     }
 
-    /// Whether nothing was done or tried.
+    /// Whether no request was completed, retried or timed out.
     pub fn is_empty(&self) -> bool {
         self.completed + self.retries + self.timeouts == 0
     }
 }
 
 impl Figures {
-    /// Empty ones of a load that makes these kinds of operations. Memory for their histograms, half a megabyte
-    /// for each kind, is taken now.
+    /// Empty figures for a load that makes these kinds of operations. Allocates the memory for their histograms now:
+    /// half a megabyte for each kind.
     ///
     /// # Panics
-    /// When a kind is there twice.
+    /// If a kind occurs twice.
     pub fn of_kinds(kinds: &[OpKind]) -> Figures {
         let mut figures = Figures::default();
         for kind in kinds {
@@ -233,10 +231,10 @@ impl Figures {
         figures
     }
 
-    /// Adds another part's. A kind that was not here comes after those that were.
+    /// Adds the figures of another part. A kind not yet present is appended.
     pub fn merge(&mut self, other: &Figures) {
         for (index, (kind, figures)) in other.ops.iter().enumerate() {
-            // Parts of one run state the same kinds in the same order.
+            // Parts of one run have the same kinds in the same order.
             let at = match self.ops.get(index) {
                 Some((same, _)) if same == kind => Some(index),
                 _ => self.slot(*kind),
@@ -253,7 +251,7 @@ impl Figures {
         self.in_flight_nanos = self.in_flight_nanos.saturating_add(other.in_flight_nanos);
     }
 
-    /// Empty again, kinds and memory kept.
+    /// Resets all figures, but keeps kinds and memory.
     pub fn clear(&mut self) {
         self.ops.iter_mut().for_each(|(_, figures)| figures.clear());
         self.counts = Counts::default();
@@ -261,26 +259,26 @@ impl Figures {
         self.in_flight_nanos = 0;
     }
 
-    /// Where the figures of a kind are, for [`Figures::at`].
+    /// Index of a kind's figures, for [`Figures::at`].
     pub fn slot(&self, kind: OpKind) -> Option<usize> {
         self.ops.iter().position(|(known, _)| *known == kind)
     }
 
-    /// The figures of the kind that was stated at this place, from 0.
+    /// The figures of the kind at this index, from 0.
     ///
     /// # Panics
-    /// When fewer were.
+    /// If there are fewer kinds.
     #[inline]
     pub fn at(&mut self, slot: usize) -> &mut OpFigures {
         &mut self.ops[slot].1
     }
 
-    /// The figures of one kind of operation; `None` when the load does not make it.
+    /// The figures of one kind of operation; `None` if the load does not make it.
     pub fn op(&self, kind: OpKind) -> Option<&OpFigures> {
         self.slot(kind).map(|slot| &self.ops[slot].1)
     }
 
-    /// The figures of all kinds, in the order that the load states.
+    /// The figures of all kinds, in the load's order.
     pub fn ops(&self) -> impl ExactSizeIterator<Item = (OpKind, &OpFigures)> + Clone {
         self.ops.iter().map(|(kind, figures)| (*kind, figures))
     }
@@ -302,7 +300,7 @@ impl Figures {
         self.sum(|op| op.completed)
     }
 
-    /// The bytes that they moved; those that an unmap names are not among them.
+    /// Bytes that these requests transferred, without those that an unmap names.
     pub fn bytes(&self) -> u64 {
         self.sum_moved(|op| op.bytes)
     }
@@ -312,13 +310,13 @@ impl Figures {
         self.sum(|op| op.retries)
     }
 
-    /// Requests that were done after the end of measuring.
+    /// Requests completed after the end of measuring.
     pub fn late(&self) -> u64 {
         self.sum(|op| op.late)
     }
 
-    /// The kinds that a run's rate and response times are about: all but flushes, which have a row of their own, unless
-    /// the load makes nothing else.
+    /// The kinds that determine a run's rate and response times: all but flushes, which have their own row, unless the
+    /// load makes only flushes.
     fn headline(&self) -> impl Iterator<Item = &OpFigures> {
         let only_flushes = self.ops.iter().all(|(kind, _)| *kind == OpKind::Flush);
         let ops = self.ops.iter();
@@ -331,32 +329,32 @@ impl Figures {
         self.headline().map(|op| op.completed).sum()
     }
 
-    /// Requests that were done while it was measured, without flushes: what throughput is made of.
+    /// Requests completed while measuring, without flushes: the basis of throughput.
     pub fn completed_in_time(&self) -> u64 {
         self.headline().map(|op| op.completed - op.late).sum()
     }
 
-    /// The bytes of [`Figures::completed_in_time`].
+    /// Bytes of [`Figures::completed_in_time`].
     pub fn bytes_in_time(&self) -> u64 {
         self.bytes() - self.late_bytes()
     }
 
-    /// The bytes of [`Figures::late`] that were moved.
+    /// Bytes that [`Figures::late`] transferred.
     pub fn late_bytes(&self) -> u64 {
         self.sum_moved(|op| op.late_bytes)
     }
 
-    /// Attempts that were given up by the workload's time-out.
+    /// Attempts abandoned because of the workload's timeout.
     pub fn timeouts(&self) -> u64 {
         self.sum(|op| op.timeouts)
     }
 
-    /// Response times of all kinds together, flushes left out.
+    /// Response times of all kinds together, without flushes.
     pub fn response(&self) -> Histogram {
         self.together(|op| &op.response)
     }
 
-    /// Service times of all kinds together, flushes left out.
+    /// Service times of all kinds together, without flushes.
     pub fn service(&self) -> Histogram {
         self.together(|op| &op.service)
     }
@@ -368,24 +366,24 @@ impl Figures {
     }
 }
 
-/// A part of a run, and what happened in it.
+/// A part of a run with its figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// From 0, from the end of ramp-up by time on.
+    /// Number of the interval, from 0 at the end of a timed ramp-up.
     pub index: u64,
-    /// Its begin.
+    /// Start of the interval.
     pub start: Nanos,
-    /// Its end; the last one may be short.
+    /// End of the interval; the last one may be short.
     pub end: Nanos,
-    /// What happened. A request belongs to the interval in which it was completed.
+    /// Figures of the interval. A request belongs to the interval in which it completed.
     pub figures: Figures,
-    /// For how long each request had waited at its end that was due by then and not answered: sent or not, since it was
-    /// due. Of one instant, so intervals of several workers can be merged, but not intervals that follow each other.
+    /// Ages at the end of the interval of all requests, sent or not, that were due by then but not answered. The
+    /// histogram describes one instant, so it can be merged over workers, but not over consecutive intervals.
     pub waiting: Histogram,
 }
 
 impl Interval {
-    /// The mean number of requests in flight; 0 of an interval without length.
+    /// The mean number of requests in flight; 0 for an interval of zero length.
     pub fn in_flight(&self) -> f64 {
         let nanos = self.end.since(self.start).as_nanos();
         if nanos > 0 {
@@ -418,7 +416,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Whether it ran as it was meant to.
+    /// Whether it ran as intended.
     pub fn is_complete(self) -> bool {
         !matches!(
             self,
@@ -427,18 +425,18 @@ impl Stopped {
     }
 }
 
-/// The first thing that went wrong, for the message to the user.
+/// The first error of a run, for the message to the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstError {
     /// How the request ended.
     pub status: RequestStatus,
-    /// What it was to do.
+    /// Kind of operation.
     pub op: OpKind,
     /// In bytes.
     pub offset: u64,
     /// In bytes.
     pub len: u64,
-    /// What the device said, or what is wrong with its data.
+    /// The device's error, or what is wrong with its data.
     pub text: String,
 }
 
@@ -452,41 +450,42 @@ impl std::fmt::Display for FirstError {
     }
 }
 
-/// All of a run.
+/// The result of a whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What happened while it was measured.
+    /// Figures of the measured time.
     pub figures: Figures,
     /// When measuring began, on the earliest worker.
     pub start: Nanos,
-    /// When it ended, on the last worker; waiting for outstanding requests is not part of it.
+    /// When measuring ended on the last worker, not including the wait for outstanding requests.
     pub end: Nanos,
-    /// Requests a second: the sum of each worker's own.
+    /// Requests per second: the sum of the workers' rates.
     pub requests_per_second: f64,
-    /// Bytes a second, likewise.
+    /// Bytes per second: the sum of the workers' rates.
     pub bytes_per_second: f64,
     /// Why it ended.
     pub stopped: Stopped,
     /// First error.
     pub first_error: Option<FirstError>,
-    /// When the earliest worker took up its work, at the start or late, whether or not a request was due then;
-    /// [`Nanos::MAX`] if none did, or nobody knows.
+    /// When the earliest worker began, on time or late, whether or not a request was due then; [`Nanos::MAX`] if none
+    /// did or if unknown.
     pub began: Nanos,
-    /// How long workers stood still because their figures were not taken fast enough, all together.
+    /// Total time that workers waited because their figures were not collected fast enough.
     pub recording_wait: Duration,
-    /// Failed requests by their cause.
+    /// Failed requests by cause.
     #[serde(default)]
     pub causes: Vec<ErrorCause>,
-    /// What verification found; `None` of a load that does not verify.
+    /// Results of verification; `None` for a load that does not verify.
     #[serde(default)]
     pub verified: Option<Verified>,
-    /// What several workers did while all of them worked. Only whoever collects them knows.
+    /// The work done while all of several workers were active. Set only by the code that collects the
+    /// workers' outcomes.
     #[serde(skip)]
     pub common: Option<CommonTime>,
 }
 
 impl Outcome {
-    /// Of a run that was stopped before it began.
+    /// The outcome of a run that was stopped before it began.
     pub fn interrupted() -> Outcome {
         Outcome {
             figures: Figures::default(),
@@ -504,12 +503,12 @@ impl Outcome {
         }
     }
 
-    /// Whether it ran as it was meant to.
+    /// Whether it ran as intended.
     pub fn is_complete(&self) -> bool {
         self.stopped.is_complete()
     }
 
-    /// Takes in another worker of the same run.
+    /// Adds another worker of the same run.
     pub fn merge(&mut self, other: &Outcome) {
         self.figures.merge(&other.figures);
         self.start = self.start.min(other.start);
@@ -528,7 +527,8 @@ impl Outcome {
         }
     }
 
-    /// Where parts were measured at different times, their rates do not add up: all together did so much in so long.
+    /// Replaces the rates by totals over the whole time, because rates of parts measured at different
+    /// times don't add up.
     pub fn rate_over_all_of_the_time(&mut self) {
         let seconds = self.end.since(self.start).as_secs_f64();
         let rate = |count: u64| {
@@ -543,7 +543,7 @@ impl Outcome {
     }
 }
 
-/// Of a whole, the part that `count` of `all` have.
+/// The share of `whole` that corresponds to `count` of `all`.
 pub(crate) fn part(whole: f64, count: u64, all: u64) -> f64 {
     whole * count as f64 / all.max(1) as f64
 }

@@ -1,8 +1,8 @@
-//! How true the replay of a block trace was: plain data that a replay fills while it runs, kept with its run in
-//! `summary.json` and shown on the page.
+//! Fidelity of the replay of a block trace, as plain data: a replay fills it while it runs; it is stored with its run
+//! in `summary.json` and shown on the page.
 //!
-//! The rule: a replay is called true only if every criterion is met; the criteria are stated in [`ReplayVerdict`], and
-//! each one that was missed is in `reasons`.
+//! The rule: a replay is called true only if it meets every criterion; [`ReplayVerdict`] states the criteria, and
+//! `reasons` lists each one that was missed.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::summary::Latencies;
 
-/// A true replay drifts by at most this share of its length.
+/// Maximum drift of a true replay, as a share of its length.
 pub const DRIFT_TRUE_MAX: f64 = 0.001;
-/// A replay that drifts by more than this share is none.
+/// A replay that drifts by more than this share of its length is not a replay.
 pub const DRIFT_DEGRADED_MAX: f64 = 0.05;
-/// 99 of 100 requests of a true replay are sent at most this late, in microseconds.
+/// Maximum 99th percentile of issue errors of a true replay, in microseconds.
 pub const ISSUE_ERROR_TRUE_MAX_US: f64 = 1_000.0;
-/// If one of 100 requests is sent later than this, in microseconds, it is no replay.
+/// If the 99th percentile of issue errors exceeds this, in microseconds, the result is not a replay.
 pub const ISSUE_ERROR_DEGRADED_MAX_US: f64 = 100_000.0;
-/// If more than this share of the requests was dropped or failed, it is no replay.
+/// If more than this share of the requests was dropped or failed, the result is not a replay.
 pub const LOST_DEGRADED_MAX: f64 = 0.01;
-/// A request sent more than this long after its time is late.
+/// A request sent later than this after it was due counts as late.
 pub const LATE_AFTER_US: f64 = 100.0;
-/// Gaps between requests that differ by no more than this count as equal in `ks_beyond_slack`.
+/// Gaps between requests that differ by at most this count as equal in `ks_beyond_slack`.
 pub const GAP_SLACK_US: f64 = 50.0;
 
 /// Whether what was measured is the trace's load.
@@ -43,7 +43,7 @@ pub enum ReplayVerdict {
 }
 
 impl ReplayVerdict {
-    /// For people.
+    /// Name for display.
     pub fn name(self) -> &'static str {
         match self {
             ReplayVerdict::True => "true",
@@ -125,12 +125,12 @@ pub struct UnsentRequests {
 }
 
 impl UnsentRequests {
-    /// Those that should have been sent in the time of the run.
+    /// Requests that should have been sent during the run.
     pub fn lost(&self) -> u64 {
         self.dropped + self.skipped + self.not_taken
     }
 
-    /// All of them.
+    /// All unsent requests.
     pub fn total(&self) -> u64 {
         self.lost() + self.after_end
     }
@@ -199,7 +199,7 @@ pub struct LateRequests {
 }
 
 impl LateRequests {
-    /// All of them.
+    /// All late requests.
     pub fn total(&self) -> u64 {
         self.worker + self.reader + self.device + self.depth + self.conflict
     }

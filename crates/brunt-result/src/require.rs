@@ -1,7 +1,8 @@
 //! Thresholds that an experiment requires of its figures (`[[require]]`), and whether its results meet them.
 //!
-//! The rule: a mean over runs meets or misses a threshold only if its whole 95 % confidence interval is on one side of it;
-//! otherwise that is undecided. What holds for each run (the maximum, the share that failed) has to hold in every one.
+//! The rule: a mean over runs meets or misses a threshold only if its whole 95 % confidence interval is on one side of
+//! it; otherwise the requirement is undecided. Requirements on each run (the maximum, the share that failed) have to
+//! hold in every one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,7 +28,7 @@ pub struct Requirement {
     bound: f64,
 }
 
-/// What follows from the entry is not compared.
+/// Compares only the entry, because the other fields are derived from it.
 impl PartialEq for Requirement {
     fn eq(&self, other: &Requirement) -> bool {
         self.entry == other.entry
@@ -104,15 +105,15 @@ impl JsonSchema for Bound {
     }
 }
 
-/// A figure that can be required.
+/// A figure that a requirement can refer to.
 #[derive(Debug)]
 struct Figure {
     name: &'static str,
     unit: RequiredUnit,
-    /// Whether it has to hold in every run, instead of as the mean over runs.
+    /// Whether the requirement has to hold in every run, instead of for the mean over runs.
     is_of_every_run: bool,
     of_run: fn(&RunSummary) -> Option<f64>,
-    /// Of one kind of operation; `None` where that is not counted.
+    /// Gets the figure of one kind of operation; `None` if it isn't counted by kind.
     of_op: Option<fn(&RunSummary, &OpSummary) -> Option<f64>>,
 }
 
@@ -142,7 +143,7 @@ macro_rules! response {
     };
 }
 
-/// What can be required, one line each.
+/// The figures that can be required, one per line.
 #[rustfmt::skip]
 const FIGURES: &[Figure] = &[
     Figure { name: "iops", unit: RequiredUnit::PerSecond, is_of_every_run: false,
@@ -175,39 +176,39 @@ fn failed_share(run: &RunSummary) -> Option<f64> {
     (all > 0).then(|| lost as f64 / all as f64)
 }
 
-/// On which side of its bound a figure has to be.
+/// The side of the bound on which a figure has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Below,
     Above,
 }
 
-/// Why a requirement cannot be understood.
+/// Why a requirement is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// The text is no requirement.
+    /// The text is not a requirement.
     #[error("write for example 'p99 below 2ms', 'write p99 below 2ms' or 'iops above 10000'")]
     Form,
-    /// There is no such figure.
+    /// There is no figure of that name.
     #[error("no figure is called '{0}'; figures are {known}", known = names())]
     Figure(String),
-    /// Neither bound, or both.
+    /// Neither bound is given, or both are.
     #[error("a requirement has either below or above")]
     Bounds,
-    /// There is no such kind of operation.
+    /// There is no kind of operation of that name.
     #[error("no kind of operation is called '{0}'; write for example read or write")]
     Op(String),
-    /// The figure is not known by kind.
+    /// The figure isn't known by kind.
     #[error("{0} is known only for all kinds of operations together")]
     FigureOfOp(&'static str),
-    /// Its bound has another unit, or none.
+    /// The bound has the wrong unit, or none.
     #[error("{figure} needs {expected}, not '{text}'")]
     Value {
         /// The figure's name.
         figure: &'static str,
-        /// What a bound of it looks like.
+        /// An example of a valid bound.
         expected: &'static str,
-        /// What was written.
+        /// The given text.
         text: String,
     },
 }
@@ -241,7 +242,7 @@ impl RequiredUnit {
         (value.is_finite() && value >= 0.0).then_some(value)
     }
 
-    /// A value with its unit, to three figures.
+    /// Formats a value with its unit, to three significant figures.
     pub fn show(self, value: f64) -> String {
         match self {
             RequiredUnit::PerSecond => format!("{value:.0}/s"),
@@ -363,7 +364,7 @@ pub enum RequirementVerdict {
 }
 
 impl RequirementVerdict {
-    /// In a word.
+    /// One word for the verdict.
     pub fn name(self) -> &'static str {
         match self {
             RequirementVerdict::Met => "met",
@@ -392,12 +393,12 @@ pub struct RequirementOutcome {
 }
 
 impl Requirement {
-    /// The target that it names, if it names one.
+    /// The target that the requirement names, if any.
     pub fn target(&self) -> Option<&str> {
         self.entry.target.as_deref()
     }
 
-    /// The workload that it names, if it names one.
+    /// The workload that the requirement names, if any.
     pub fn workload(&self) -> Option<&str> {
         self.entry.workload.as_deref()
     }
@@ -434,7 +435,7 @@ impl Requirement {
         }
     }
 
-    /// The run that is furthest on the wrong side.
+    /// The run furthest on the wrong side.
     fn worst(&self, values: &[f64]) -> Option<Estimate> {
         let worst = match self.side {
             Side::Below => values.iter().copied().reduce(f64::max),
@@ -465,7 +466,7 @@ impl Requirement {
     }
 }
 
-/// Each requirement of each point that it is about.
+/// The outcome of each requirement for each point that it applies to.
 pub fn outcomes(requirements: &[Requirement], points: &[PointSummary]) -> Vec<RequirementOutcome> {
     let mut outcomes = Vec::new();
     for requirement in requirements {
@@ -476,7 +477,7 @@ pub fn outcomes(requirements: &[Requirement], points: &[PointSummary]) -> Vec<Re
 }
 
 impl RequirementOutcome {
-    /// What the figure is: `1.45ms, 1.30ms to 1.60ms`.
+    /// Formats the figure: `1.45ms, 1.30ms to 1.60ms`.
     pub fn figure_in_words(&self) -> String {
         let show = |value| self.unit.show(value);
         match &self.figure {
@@ -517,7 +518,7 @@ mod tests {
         text.parse().expect(text)
     }
 
-    /// A point whose runs have reads of these mean response times, in microseconds.
+    /// A point whose runs have reads with these mean response times, in microseconds.
     fn reads(times: &[f64]) -> PointSummary {
         let runs = times.iter().map(|us| run(vec![op(OpKind::Read, 100, *us)]));
         point("disk w", runs.collect())

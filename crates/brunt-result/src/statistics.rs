@@ -1,8 +1,8 @@
-//! Statistics over runs. The sample is the run, never the second or the request, because the seconds of a run
-//! are not independent. `brunt run` uses the confidence intervals, `brunt compare` the verdicts.
+//! Statistics over runs. The sample is the run, never the second or the request, because the seconds of a run are not
+//! independent. `brunt run` uses the confidence intervals, `brunt compare` the verdicts.
 //!
-//! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict`
-//! has the other rules.
+//! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict` has
+//! the other rules.
 
 mod change_points;
 mod crossed;
@@ -24,17 +24,17 @@ pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precis
 pub use serial::{RunCorrelation, RunLikeness};
 pub use verdict::{Better, Comparison, MARGIN, MachineAllowance, Metric, Verdict, compare, holm};
 
-/// Fewer runs a side than this: no verdict.
+/// Minimum number of runs per side for a verdict.
 pub const RUNS_MIN: usize = 4;
-/// Half an interval wider than this share of its mean: too noisy to compare.
+/// If the half-width of an interval exceeds this share of its mean, the runs are too noisy to compare.
 pub const NOISY: f64 = 0.25;
 /// Resamples of a bootstrap interval.
 pub const RESAMPLES: usize = 10_000;
-/// Chance of a false verdict among all metrics of a comparison together.
+/// Probability of any false verdict among all metrics of a comparison.
 pub const ALPHA: f64 = 0.05;
-/// No more runs than about this many are ever advised.
+/// Approximate maximum number of runs that is ever advised.
 const RUNS_WANTED_MAX: usize = 1 << 16;
-/// Up to this many runs on both sides together Mann-Whitney is counted out, if there are no ties.
+/// Up to this many runs on both sides together, Mann-Whitney p-values are exact if there are no ties.
 const EXACT_RUNS_MAX: usize = 40;
 
 /// Mean over runs with its 95 % confidence interval (Student's t).
@@ -51,7 +51,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// From one figure for each run; `None` without any.
+    /// From one figure per run; `None` without any.
     pub fn of(runs: &[f64]) -> Option<Estimate> {
         if runs.is_empty() {
             return None;
@@ -69,14 +69,14 @@ impl Estimate {
         })
     }
 
-    /// Half the interval as a share of the mean: "± 3 %".
+    /// Half-width of the interval as a share of the mean: "± 3 %".
     pub fn relative_half_width(&self) -> Option<f64> {
         let half = self.high? - self.mean;
         (self.mean != 0.0).then(|| half / self.mean.abs())
     }
 
-    /// About how many runs it would take until half the interval is this share of the mean, if runs go on to differ as
-    /// these do; `None` of a single run, or of a mean of zero.
+    /// Approximate number of runs needed until the half-width is this share of the mean, if further runs vary as these
+    /// do; `None` for a single run or a mean of zero.
     pub fn runs_wanted(&self, share: f64) -> Option<usize> {
         let half = self.relative_half_width()?;
         let deviation =
@@ -84,7 +84,7 @@ impl Estimate {
         let narrow = |runs: usize| {
             student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt() <= share
         };
-        // Doubled, then halved: the width falls with every run.
+        // Double, then bisect: the width decreases with every run.
         let mut high = self.runs.max(2);
         while !narrow(high) && high < RUNS_WANTED_MAX {
             high *= 2;
@@ -114,10 +114,10 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// From one positive figure for each run; `None` with fewer than two a side, or figures that
-    /// are not above zero. Runs are drawn again with replacement [`RESAMPLES`] times, seeded; the
-    /// percentiles taken are those of the expanded interval (Hesterberg, What teachers should know
-    /// about the bootstrap, 2015, section 4.6), since the plain ones are too narrow for few runs.
+    /// From one positive figure per run; `None` with fewer than two per side, or if a figure is not above zero. Runs
+    /// are resampled with replacement [`RESAMPLES`] times, from a seed. The percentiles are those of the expanded
+    /// interval (Hesterberg, What teachers should know about the bootstrap, 2015, section 4.6), because the plain ones
+    /// are too narrow for few runs.
     pub fn of(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
         let positive =
             |runs: &[f64]| runs.len() >= 2 && runs.iter().all(|run| *run > 0.0 && run.is_finite());
@@ -161,7 +161,7 @@ pub struct Welch {
 }
 
 impl Welch {
-    /// `None` with fewer than two runs a side.
+    /// `None` with fewer than two runs per side.
     pub fn of(a: &[f64], b: &[f64]) -> Option<Welch> {
         if a.len() < 2 || b.len() < 2 {
             return None;
@@ -171,7 +171,7 @@ impl Welch {
         let difference = mean(b) - mean(a);
         let error = (error_a + error_b).sqrt();
         if error == 0.0 {
-            // No spread at all: the same figures, or certainly different ones.
+            // No spread at all: the figures are either identical or certainly different.
             let (t, p) = if difference == 0.0 {
                 (0.0, 1.0)
             } else {
@@ -268,15 +268,15 @@ impl MannWhitney {
     }
 }
 
-/// Counts the orders of two samples in which the statistic is at least as far out as `u`.
+/// Counts the orders of two samples whose statistic is at least as extreme as `u`.
 fn exact_p(count_a: usize, count_b: usize, u: f64) -> f64 {
     let pairs = count_a * count_b;
-    // ways[j][u]: orders of i runs of a and j of b with statistic u, grown run by run of a.
+    // ways[j][u]: orders of i runs of a and j of b with statistic u, built up run by run of a.
     let mut ways = vec![vec![0.0f64; pairs + 1]; count_b + 1];
     ways.iter_mut().for_each(|row| row[0] = 1.0);
     for i in 1..=count_a {
         for j in 1..=count_b {
-            // The largest is one of b (it beats i of a), or one of a.
+            // The largest is either one of b (it beats i of a) or one of a.
             let (before, from) = ways.split_at_mut(j);
             for u in (0..=i * j).rev() {
                 let last_b = if u >= i { before[j - 1][u - i] } else { 0.0 };
@@ -301,8 +301,8 @@ fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
     (2.0 * normal.cdf(-far.max(0.0) / variance.sqrt())).min(1.0)
 }
 
-/// The order in which to run `points`, each `repetitions` times: every point once in each round,
-/// shuffled anew for each, so that drift of the machine hits all alike. Pairs of point and repetition.
+/// The order in which to run `points`, each `repetitions` times: every round has every point once, shuffled separately,
+/// so that drift of the machine affects all points alike. Returns pairs of point and repetition.
 pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut random = Random::new(seed);
     let mut order = Vec::with_capacity(points * repetitions);
@@ -323,7 +323,7 @@ fn mean(runs: &[f64]) -> f64 {
     runs.iter().sum::<f64>() / runs.len() as f64
 }
 
-/// With n - 1.
+/// Sample variance, with n - 1.
 fn variance(runs: &[f64]) -> f64 {
     let mean = mean(runs);
     runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / (runs.len() as f64 - 1.0)
@@ -357,7 +357,7 @@ mod tests {
         );
     }
 
-    /// Quantiles of Student's t are those of the printed tables.
+    /// Quantiles of Student's t match the printed tables.
     #[test]
     fn student_table() {
         let check = |freedom, expected: f64| {
@@ -374,7 +374,7 @@ mod tests {
         check(120.0, 1.980);
     }
 
-    /// Few runs are refused, and none is no estimate.
+    /// With too few runs there is no verdict, and without runs no estimate.
     #[test]
     fn few_runs_have_no_verdict() {
         assert_eq!(Estimate::of(&[]), None);
@@ -400,12 +400,12 @@ mod tests {
             ..metric(4)
         };
         assert_eq!(compare(&[lower], MARGIN)[0].verdict, Verdict::Worse);
-        // Refused metrics do not cost the others anything.
+        // Rejected metrics don't cost the others any power.
         let both = compare(&[metric(3), metric(4)], MARGIN);
         assert_eq!(both[1].p_holm, both[1].effect.map(|effect| effect.p));
     }
 
-    /// The number of runs that is advised gives the width that was asked for, and one less does not.
+    /// The advised number of runs gives the requested width, and one run less does not.
     #[test]
     fn runs_that_are_wanted() {
         let wide = Estimate::of(&[100.0, 140.0, 60.0, 120.0]).unwrap();
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(Estimate::of(&[1.0]).unwrap().runs_wanted(0.1), None);
     }
 
-    /// Holm's correction as in his paper: sorted, multiplied, never falling.
+    /// Holm's correction as in his paper: sorted, multiplied, never decreasing.
     #[test]
     fn holm_steps_down() {
         let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
@@ -429,7 +429,7 @@ mod tests {
         assert!(holm(&[]).is_empty());
     }
 
-    /// The interval of a ratio covers the truth about as often as it says.
+    /// The interval of a ratio covers the truth about as often as stated.
     #[test]
     fn bootstrap_covers() {
         let mut random = Random::new(11);
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(Ratio::of(&[1.0, 0.0], &B, 5), None);
     }
 
-    /// Two laws alike are hardly ever called different, however many metrics there are.
+    /// Two equal distributions are hardly ever called different, however many metrics there are.
     #[test]
     fn false_verdicts_are_rare() {
         let mut random = Random::new(17);
@@ -469,8 +469,8 @@ mod tests {
         assert!(wrong <= 6, "{wrong} of 40 families");
     }
 
-    /// A change within the margin is the same where that is shown; one that is shown and within it, too; one that may be
-    /// larger is inconclusive; and each says what would have been seen.
+    /// A change is called the same if it is shown to be within the margin, even if the change itself is shown; a change
+    /// that may be larger is inconclusive; and each verdict states the detectable change.
     #[test]
     fn the_same_within_a_margin() {
         let check = |b: &[f64], margin: f64, expected: Verdict| {
@@ -499,7 +499,7 @@ mod tests {
         );
     }
 
-    /// What rounds did to both is no noise when runs are compared round by round.
+    /// The effect of rounds on both sides is not noise when runs are compared round by round.
     #[test]
     fn pairs_leave_rounds_out() {
         let rounds = [1.0, 1.5, 0.7, 1.2];
@@ -527,7 +527,7 @@ mod tests {
         assert!((paired.effect.unwrap().value - 1.1).abs() < 0.02);
     }
 
-    /// A figure that is another side of one costs the others nothing, and is corrected like that one.
+    /// A figure that expresses the same fact as another costs the others no power, and is corrected like that one.
     #[test]
     fn one_figure_is_counted_once() {
         let (a, b) = (
@@ -551,8 +551,8 @@ mod tests {
         assert_eq!(both[0].verdict, both[1].verdict);
     }
 
-    /// Where nothing changed, false verdicts over all figures of a comparison stay at what is stated; and a change of just
-    /// the margin is called the same no oftener than its tests allow, whether points are alike in noise or not.
+    /// Without a change, false verdicts over all figures of a comparison are as rare as stated; and a change of exactly
+    /// the margin is called the same no more often than its tests allow, whether or not points have similar noise.
     #[test]
     fn verdicts_keep_their_promise() {
         let (mut wrong, mut same, mut figures) = (0, 0, 0);
@@ -602,7 +602,7 @@ mod tests {
         assert!(same * 100 <= figures * 6, "{same} of {figures}");
     }
 
-    /// Rounds are whole, shuffled, and the same for the same seed.
+    /// Rounds are complete, shuffled, and the same for the same seed.
     #[test]
     fn order_is_interleaved() {
         let order = interleaved(5, 4, 9);
@@ -624,7 +624,7 @@ mod tests {
         );
     }
 
-    /// Figures agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).
+    /// Results agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).
     #[test]
     fn agrees_with_scipy() {
         let estimate = Estimate::of(&A).unwrap();

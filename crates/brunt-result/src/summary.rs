@@ -1,8 +1,8 @@
-//! `summary.json`: the small result file for people and scripts. Rewritten after every run, so that an
-//! interrupted experiment keeps its finished runs.
+//! `summary.json`: the small result file for people and scripts. Rewritten after every run, so that an interrupted
+//! experiment keeps its finished runs.
 //!
-//! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; the
-//! confidence intervals come from one value per run.
+//! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; confidence intervals
+//! come from one value per run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,9 +29,9 @@ use crate::void::{Doubt, VoidReason};
 use crate::wrong::{ErrorCause, Verified};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
-/// The file's name in a result's folder.
+/// Name of the file in a result's folder.
 pub const FILE_NAME: &str = "summary.json";
-/// Raised when a field changes its meaning. Format 2 is a draft: it may still change until it is released.
+/// Increased when a field changes its meaning. Format 2 is a draft: it may still change until it is released.
 pub const FORMAT: u32 = 2;
 
 /// `summary.json`: the figures of an experiment.
@@ -249,7 +249,7 @@ pub struct GapSummary {
 }
 
 impl FaultSummary {
-    /// Of the faults of a run that was measured from `start` to `end`, with its intervals.
+    /// The faults of a run measured from `start` to `end`, judged by its intervals.
     pub fn of(
         records: &[FaultRecord],
         start: Nanos,
@@ -259,7 +259,7 @@ impl FaultSummary {
         let seconds = |at: Nanos| (at.0 as f64 - start.0 as f64) / 1e9;
         let span = |record: &FaultRecord| FaultSpan {
             start_s: seconds(record.start),
-            // One that was taken away after the run lasted as long as the run.
+            // A fault removed after the run lasted as long as the run.
             end_s: record.end.filter(|at| *at < end).map(seconds),
         };
         let gap = |gap: &FaultGap| GapSummary {
@@ -287,7 +287,7 @@ impl FaultSummary {
         records.iter().enumerate().map(summary).collect()
     }
 
-    /// The phases that the faults of a run cut it into, with its intervals.
+    /// The phases of a run between its faults' starts and ends, from its intervals.
     pub fn phases(faults: &[FaultSummary], series: &[IntervalFigures]) -> Vec<PhaseFigures> {
         let span = |fault: &FaultSummary| FaultSpan {
             start_s: fault.start_s,
@@ -317,7 +317,7 @@ pub fn effects_over_runs<'a>(runs: impl Iterator<Item = &'a RunSummary>) -> Vec<
 }
 
 impl RunSummary {
-    /// Judges its faults again, from its intervals.
+    /// Judges the run's faults again, from its intervals.
     pub fn judge(&mut self, series: &[IntervalFigures]) {
         let measured_s = self.measured_s;
         let span = |fault: &FaultSummary| FaultSpan {
@@ -330,7 +330,8 @@ impl RunSummary {
         }
     }
 
-    /// Computes the rates of its phases again, from its intervals. Their response times stay: they need more than is on disk.
+    /// Computes the rates of the phases again, from the run's intervals. Response times stay unchanged: they need more
+    /// data than is stored.
     pub fn rate_phases(&mut self, series: &[IntervalFigures]) {
         let found = FaultSummary::phases(&self.faults, series);
         for phase in &mut self.phases {
@@ -467,7 +468,7 @@ impl CostPerRequest {
     }
 }
 
-/// Workers waited for the record for more than this share of the run: the rates are too low.
+/// If workers waited for the recorder for more than this share of the run, the rates are too low.
 const RECORDING_WAIT_MAX: f64 = 0.01;
 
 fn slow_record(outcome: &Outcome) -> Option<Doubt> {
@@ -486,7 +487,7 @@ fn slow_record(outcome: &Outcome) -> Option<Doubt> {
 }
 
 impl RunSummary {
-    /// Of an outcome.
+    /// Summarizes an outcome.
     pub fn of(
         outcome: &Outcome,
         repetition: u32,
@@ -540,12 +541,12 @@ impl RunSummary {
         }
     }
 
-    /// Whether it ran as it was meant to.
+    /// Whether it ran as intended.
     pub fn is_complete(&self) -> bool {
         self.stopped.is_complete()
     }
 
-    /// One kind of operation; `None` when the load does not make it.
+    /// One kind of operation; `None` if the load does not make it.
     pub fn op(&self, kind: OpKind) -> Option<&OpSummary> {
         self.ops.iter().find(|op| op.op == kind)
     }
@@ -559,13 +560,13 @@ impl RunSummary {
         self.sum(|op| op.completed)
     }
 
-    /// Requests per second of one of its kinds: its part of the rate of all, so that the kinds add up to that.
+    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total.
     pub fn requests_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| op.completed.saturating_sub(op.late);
         part(self.requests_per_second, in_time(op), self.sum(in_time))
     }
 
-    /// Bytes per second of one of its kinds, likewise; zero of a kind that moves none.
+    /// Bytes per second of one kind: its part of the total; zero for a kind that transfers none.
     pub fn bytes_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| match op.op.moves_bytes() {
             true => op.bytes.saturating_sub(op.late_bytes),
@@ -586,18 +587,18 @@ impl RunSummary {
 }
 
 impl Summary {
-    /// The file's JSON Schema, for programs that read it.
+    /// JSON Schema of the file, for programs that read it.
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Summary)
     }
 
-    /// The effects of faults, of all points.
+    /// The effects of faults at all points.
     pub fn effects(&self) -> impl Iterator<Item = &OverRuns> {
         self.points.iter().flat_map(|point| &point.degradation)
     }
 
-    /// For people: that verdicts about faults were made again, or are those of other methods; `None` if those of this
-    /// version judged.
+    /// A note for display if verdicts about faults were computed again, or come from other methods; `None` if this
+    /// version made them.
     pub fn judged_note(&self) -> Option<String> {
         let (by, version) = (&self.brunt, env!("CARGO_PKG_VERSION"));
         let others = self.effects().filter(|effect| effect.methods != METHODS);
@@ -618,10 +619,10 @@ impl Summary {
         })
     }
 
-    /// Puts the file in `folder`: whole or not at all, and on the medium when this returns.
+    /// Writes the file to `folder` atomically. It is on stable storage when this returns.
     ///
     /// # Errors
-    /// The folder's file system is full or failed; an earlier file is untouched.
+    /// If the folder's file system is full or fails; an earlier file stays untouched.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let (path, new) = (folder.join(FILE_NAME), folder.join("summary.json.new"));
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
@@ -631,10 +632,10 @@ impl Summary {
         std::fs::rename(&new, &path)
     }
 
-    /// Reads it back.
+    /// Reads the file.
     ///
     /// # Errors
-    /// There is none, it is of another format, or it is no summary; the error names the file.
+    /// If it does not exist, has another format, or is not a summary; the error names the file.
     pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
@@ -645,7 +646,7 @@ impl Summary {
     }
 
     fn parse(text: &str) -> Result<Summary, SummaryMistake> {
-        /// What every format has.
+        /// The fields common to all formats.
         #[derive(Deserialize)]
         struct Head {
             format: u32,
@@ -676,26 +677,26 @@ pub struct SummaryError {
 /// Why a summary cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryMistake {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{0}")]
     Io(io::Error),
-    /// Another version of the program wrote it in another format.
+    /// Another version of Brunt wrote it in another format.
     #[error(
         "written by Brunt {brunt} in format {found} of summary.json; this one reads format {FORMAT}"
     )]
     Format {
-        /// Its format.
+        /// Format of the file.
         found: u32,
-        /// The version that wrote it.
+        /// Version of Brunt that wrote the file.
         brunt: String,
     },
-    /// It is no summary.
+    /// The file is not a summary.
     #[error("not a summary: {0}")]
     Json(serde_json::Error),
 }
 
 impl SummaryError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match &self.kind {
             SummaryMistake::Io(_) | SummaryMistake::Json(_) => {

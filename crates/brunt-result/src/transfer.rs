@@ -1,13 +1,13 @@
 //! Data-transfer efficiency: how many bytes the links of a lab carried for each byte that a load read or wrote. A study
-//! counts them ([`RunTransfer`]); this file divides ([`efficiency`]).
+//! counts the bytes ([`RunTransfer`]); [`efficiency`] computes the ratios.
 //!
 //! ```text
 //! bytes per useful byte = bytes on links while measured / bytes that the load read and wrote meanwhile
 //! without idle traffic  = (bytes on links - bytes a second without load * time) / the same
 //! ```
 //!
-//! The rule: what nobody measured, such as traffic without load, is `None`, never zero. A packet counts on each link that
-//! it crosses, in both directions, with its Ethernet header.
+//! The rule: a value that was not measured, such as traffic without load, is `None`, never zero. A packet counts on
+//! each link that it crosses, in both directions, with its Ethernet header.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ pub struct PhaseEfficiency {
 }
 
 impl RunTransfer {
-    /// Bytes on all links for each byte that requests read or wrote; `None` if that was none.
+    /// Bytes on all links per byte that requests read or wrote; `None` if they moved none.
     pub fn per_useful_byte(&self) -> Option<f64> {
         let sum = Part::of_run(self).sum(&|_, _| true);
         sum.per_useful(sum.carried)
@@ -146,13 +146,13 @@ impl LinkTraffic {
 }
 
 impl WayBytes {
-    /// Both together.
+    /// Bytes in both directions together.
     pub fn both(self) -> u64 {
         self.there + self.back
     }
 }
 
-/// Of the runs of a point; `None` where no links were counted.
+/// Efficiency over the runs of a point; `None` if no links were counted.
 pub fn efficiency(runs: &[RunSummary]) -> Option<TransferEfficiency> {
     if runs.iter().all(|run| run.transfer.is_none()) {
         return None;
@@ -191,7 +191,7 @@ fn delayed_apart(runs: &[&RunTransfer]) -> bool {
     has(true) && has(false)
 }
 
-/// The parts of runs, in their order.
+/// The phases of runs, in order.
 fn phases(runs: &[&RunTransfer], apart: bool) -> Vec<PhaseEfficiency> {
     let mut keys: Vec<(PhaseKind, &[String])> = Vec::new();
     for phase in runs.iter().flat_map(|run| &run.phases) {
@@ -219,10 +219,10 @@ fn phases(runs: &[&RunTransfer], apart: bool) -> Vec<PhaseEfficiency> {
     keys.into_iter().map(of).collect()
 }
 
-/// Which links count, by name and what they did in the run.
+/// Selects links by name and by their traffic in the run.
 type Wanted<'a> = dyn Fn(&str, &LinkTraffic) -> bool + 'a;
 
-/// A stretch of a run.
+/// A part of a run.
 struct Part<'a> {
     run: &'a RunTransfer,
     seconds: f64,
@@ -230,12 +230,12 @@ struct Part<'a> {
     links: Vec<(&'a str, WayBytes)>,
 }
 
-/// What some links carried in a stretch.
+/// Traffic of selected links in a part of a run.
 struct Sum {
     seconds: f64,
     useful: f64,
     carried: f64,
-    /// Bytes per second without load, if that is known of all these links.
+    /// Bytes per second without load, if known for all these links.
     idle: Option<f64>,
 }
 
@@ -289,7 +289,7 @@ impl<'a> Part<'a> {
 }
 
 impl Sum {
-    /// These bytes for each useful one.
+    /// These bytes per useful byte.
     fn per_useful(&self, bytes: f64) -> Option<f64> {
         (self.useful > 0.0).then(|| bytes / self.useful)
     }
@@ -367,7 +367,7 @@ mod tests {
         // 24 and 26 MB for 10.
         assert!((mean(found.all.per_useful_byte) - 2.5).abs() < 1e-12);
         assert!((mean(found.all.bytes_per_second) - 12.5e6).abs() < 1e-6);
-        // Without 1.5 MB a second for two seconds: 21 and 23.
+        // Without 1.5 MB per second for two seconds: 21 and 23.
         assert!((mean(found.all.without_idle) - 2.2).abs() < 1e-12);
         let delayed = found.delayed.unwrap();
         assert!((mean(delayed.per_useful_byte) - 1.3).abs() < 1e-12);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!((found.runs_left_out, found.links.len()), (0, 2));
     }
 
-    /// Where one link's traffic without load is not known, nothing is taken off; links of one kind have no sum apart.
+    /// If the idle traffic of one link is unknown, none is subtracted; links of only one kind have no separate sum.
     #[test]
     fn what_is_not_known_is_not_zero() {
         let found = efficiency(&[of_links(&[
@@ -399,7 +399,7 @@ mod tests {
         );
     }
 
-    /// A run that does not count is told, and one that moved nothing has a rate but no ratio.
+    /// A run that doesn't count is reported, and a run that moved nothing has a rate but no ratio.
     #[test]
     fn runs_that_do_not_count() {
         let mut cut = of_links(&[("a", link(MB, MB, None, false))]);
@@ -416,7 +416,7 @@ mod tests {
         );
     }
 
-    /// The part after a fault has what the links carried in it, also while the load moved nothing.
+    /// A phase after a fault includes the links' traffic even while the load moved nothing.
     #[test]
     fn parts_of_runs() {
         let part = |kind, start_s: f64, end_s: f64, useful_bytes, there| PhaseTransfer {
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(found.phases[1].all.per_useful_byte, None);
         assert!((mean(found.phases[1].all.bytes_per_second) - 2e6).abs() < 1e-6);
         assert!((mean(found.phases[2].all.per_useful_byte) - 1.2).abs() < 1e-12);
-        // 100 000 bytes a second both ways.
+        // 100 000 bytes per second in both directions.
         assert!((mean(found.phases[2].all.without_idle) - 1.18).abs() < 1e-12);
     }
 }

@@ -1,28 +1,28 @@
-//! Why a run does not count, or counts with a doubt: one line for each reason, with the settings that its message names
-//! and where the value comes from. Hooks, loads and links give a reason with every such message; the table in
-//! `docs/results.md` is made from these lines.
+//! Reasons why a run doesn't count or is doubtful: one line for each reason, with the settings that its message names
+//! and the source of the suggested value. Hooks, loads and links give a reason with every such message; the table in
+//! `docs/results.md` is generated from these lines.
 //!
-//! The rule: a message whose reason has settings names one of them and a value computed from what was measured. Where no
+//! The rule: a message whose reason has settings names one of them, with a value computed from measurements. If no
 //! setting would have helped, `settings` is empty, `value` says why, and the message ends with what to do
 //! ([`VoidReason::instead`]).
 
 use std::fmt;
 
-/// What a reason does to a run.
+/// The consequence of a reason for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoidWeight {
-    /// The run is invalid and the experiment ends; its figures are in no table of runs.
+    /// The run is invalid and the experiment ends; its figures are not in the table of runs.
     Void,
-    /// The run is on record, incomplete: no estimate counts it, and the experiment ends.
+    /// The run is recorded as incomplete: no estimate includes it, and the experiment ends.
     Incomplete,
     /// The figures count; the doubt is printed with them.
     Doubtful,
-    /// The figures count, but nothing is concluded from them.
+    /// The figures count, but no conclusion is drawn from them.
     NoVerdict,
 }
 
 impl VoidWeight {
-    /// For people.
+    /// Name for display.
     pub fn name(self) -> &'static str {
         match self {
             VoidWeight::Void => "invalid",
@@ -35,17 +35,17 @@ impl VoidWeight {
 
 macro_rules! reasons {
     ($($reason:ident: $weight:ident, $when:literal, [$($setting:literal),*], $value:literal $(, $instead:literal)?;)*) => {
-        /// Why a run does not count, or counts with a doubt.
+        /// Why a run doesn't count or is doubtful.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum VoidReason {
             $(#[doc = $when] $reason,)*
         }
 
         impl VoidReason {
-            /// All of them, in the order of the table.
+            /// All reasons, in the order of the table.
             pub const ALL: &[VoidReason] = &[$(VoidReason::$reason,)*];
 
-            /// What it does to a run.
+            /// The consequence for a run.
             pub fn weight(self) -> VoidWeight {
                 match self { $(VoidReason::$reason => VoidWeight::$weight,)* }
             }
@@ -55,17 +55,17 @@ macro_rules! reasons {
                 match self { $(VoidReason::$reason => $when,)* }
             }
 
-            /// The settings of which its message names at least one; empty where none would have helped.
+            /// The settings of which the message names at least one; empty if none would have helped.
             pub fn settings(self) -> &'static [&'static str] {
                 match self { $(VoidReason::$reason => &[$($setting),*],)* }
             }
 
-            /// Where the value comes from, or why there is none.
+            /// The source of the value, or why there is none.
             pub fn value(self) -> &'static str {
                 match self { $(VoidReason::$reason => $value,)* }
             }
 
-            /// What to do where no setting would have helped: the end of its messages.
+            /// What to do if no setting would have helped; the end of the message.
             pub fn instead(self) -> Option<&'static str> {
                 match self { $(VoidReason::$reason => [$($instead,)? ""].first().copied().filter(|text| !text.is_empty()),)* }
             }
@@ -157,8 +157,8 @@ reasons! {
 }
 
 impl VoidReason {
-    /// Whether a message names a setting of this reason with a value, or, where there is none to name, says what to do.
-    /// For tests of messages: nothing is decided by their text.
+    /// Whether a message names a setting of this reason with a value or, if there is none, says what to do. For tests
+    /// of messages only: no code decides by their text.
     pub fn is_named_in(self, message: &str) -> bool {
         let value = |after: &str| {
             after
@@ -177,17 +177,17 @@ impl VoidReason {
     }
 }
 
-/// A message that doubts a run, with its reason.
+/// A message that casts doubt on a run, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// Which of the reasons.
+    /// The reason.
     pub reason: VoidReason,
     /// What happened, and which setting and value would have avoided it.
     pub what: String,
 }
 
 impl Doubt {
-    /// With this message.
+    /// A doubt with this message.
     pub fn new(reason: VoidReason, what: impl Into<String>) -> Doubt {
         Doubt {
             reason,
@@ -202,7 +202,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// All of them in one line.
+/// All messages in one line.
 pub fn joined(doubts: &[Doubt]) -> String {
     doubts
         .iter()
@@ -263,7 +263,7 @@ mod tests {
         );
     }
 
-    /// Each line of the table is whole, and no two are the same.
+    /// Each line of the table is complete, and no two are the same.
     #[test]
     fn the_table_is_whole() {
         for (index, reason) in VoidReason::ALL.iter().enumerate() {

@@ -1,16 +1,16 @@
-//! What went wrong in a run, in detail: failed requests by their cause, and data that was not what had been written.
-//! Loads fill both; summaries, tables and reports show them.
+//! Details of what went wrong in a run: failed requests by cause, and data that differs from the data written. Loads
+//! fill both; summaries, tables and reports show them.
 //!
-//! The rule: lists are short, and say when they are not whole; counts are.
+//! The rule: lists are short and say when they are incomplete; counts are always complete.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::op::OpKind;
 
-/// Most causes of a run that are told apart.
+/// Maximum number of distinct causes per run.
 pub const CAUSES_MAX: usize = 32;
-/// Most ranges of wrong data of a run that are kept.
+/// Maximum number of ranges of wrong data kept per run.
 pub const EXTENTS_MAX: usize = 16;
 
 /// Failed requests of one kind with one cause.
@@ -32,10 +32,10 @@ impl std::fmt::Display for ErrorCause {
     }
 }
 
-/// The cause of those beyond [`CAUSES_MAX`].
+/// The cause of failures beyond [`CAUSES_MAX`].
 pub const OTHER_CAUSES: &str = "other causes";
 
-/// Adds causes to others.
+/// Adds causes to a list.
 pub fn merge_causes(causes: &mut Vec<ErrorCause>, others: &[ErrorCause]) {
     for other in others {
         let same = |cause: &&mut ErrorCause| {
@@ -92,12 +92,12 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Data was read and compared.
+    /// Counts bytes that were read and compared.
     pub fn checked(&mut self, bytes: u64) {
         self.checked_bytes += bytes;
     }
 
-    /// A block was wrong. Blocks that touch and hold the same kind of data make one range.
+    /// Records a wrong block. Adjacent blocks with the same kind of data make one range.
     pub fn wrong(&mut self, offset: u64, bytes: u64, found: impl FnOnce() -> String) {
         self.wrong_bytes += bytes;
         let is_known = self
@@ -124,7 +124,7 @@ impl Verified {
         }
     }
 
-    /// Takes in what another worker found.
+    /// Adds another worker's results.
     pub fn merge(&mut self, other: &Verified) {
         self.checked_bytes += other.checked_bytes;
         self.wrong_bytes += other.wrong_bytes;
@@ -134,7 +134,7 @@ impl Verified {
             .extend(other.extents.iter().take(room).cloned());
     }
 
-    /// The ranges in words, the first few of them.
+    /// Describes the first few ranges in words.
     pub fn places(&self) -> String {
         const SHOWN: usize = 3;
         let shown = self.extents.iter().take(SHOWN).map(WrongExtent::to_string);

@@ -1,5 +1,5 @@
-//! Reads a result's summary for a report or a comparison, with the effects of its faults judged by today's methods: a
-//! verdict of an older version is made again from the intervals on disk.
+//! Reads a result's summary for a report or a comparison. Verdicts about faults made by older methods are computed
+//! again from the intervals on disk.
 //!
 //! The rule: nothing is written, and the summary says which methods judged. Rates of phases are computed again too;
 //! everything else that was measured stays as it is.
@@ -14,14 +14,14 @@ use brunt_result::tables::intervals;
 
 use super::details::LOSSES;
 
-/// The intervals of each run, by the run's place among all.
+/// The intervals of each run, by the run's number among all.
 type SeriesByRun = HashMap<i64, Vec<IntervalFigures>>;
 
-/// The summary in `folder`. If other methods judged the effects of faults, and its intervals are on disk, they are judged
-/// again.
+/// Reads the summary in `folder`. If other methods judged the effects of faults, and the intervals are on disk, the
+/// effects are judged again.
 ///
 /// # Errors
-/// As [`Summary::read`]. Intervals that cannot be read leave the verdicts as they were.
+/// As [`Summary::read`]. If intervals can't be read, the verdicts stay unchanged.
 pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
     let mut summary = Summary::read(folder)?;
     if summary.effects().any(|effect| effect.methods != METHODS)
@@ -32,7 +32,7 @@ pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
     Ok(summary)
 }
 
-/// Judges the points again of which the intervals of all complete runs are known.
+/// Judges those points again for which the intervals of all complete runs are available.
 fn judge(summary: &mut Summary, series: &SeriesByRun) {
     for point in &mut summary.points {
         let known = |run: &RunSummary| series.contains_key(&i64::from(run.order));
@@ -56,7 +56,7 @@ fn judge(summary: &mut Summary, series: &SeriesByRun) {
     }
 }
 
-/// The intervals of all runs with faults. Times are seconds from the start of measuring.
+/// The intervals of all runs with faults. Times are in seconds from the start of measuring.
 fn series(folder: &Path, summary: &Summary) -> Result<SeriesByRun, LakeError> {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
     let trials: HashMap<i64, i64> = runs
@@ -106,16 +106,16 @@ fn series(folder: &Path, summary: &Summary) -> Result<SeriesByRun, LakeError> {
     whole(damaged, all)
 }
 
-/// What was read, unless a part of its table is damaged.
+/// Returns what was read, or an error if a part of its table is damaged.
 fn whole<T>(damaged: Vec<LakeError>, read: T) -> Result<T, LakeError> {
     damaged.into_iter().next().map_or(Ok(read), Err)
 }
 
-/// Flushes in intervals, which count only where a run makes nothing else.
+/// Flushes per interval. They count only in runs that make nothing else.
 struct Flushes {
-    /// Requests and their response times in microseconds, all added up, by run, trial and interval.
+    /// Number of flushes and the sum of their response times in microseconds, by run, trial and interval.
     done: HashMap<(i64, i64, i64), (u64, f64)>,
-    /// Runs that make other requests.
+    /// Runs that also make other requests.
     others: HashSet<i64>,
 }
 
@@ -143,7 +143,7 @@ impl Flushes {
         whole(damaged, flushes)
     }
 
-    /// Takes those of an interval off its requests and their mean.
+    /// Subtracts an interval's flushes from its requests and their mean.
     fn take_off(&self, key: (i64, i64, i64), one: &mut IntervalFigures) {
         let Some((count, sum_us)) = self.done.get(&key) else {
             return;
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A result of two runs whose rate fell by half from 3 s to 5 s, of which an older version said that nothing was seen.
+    /// A result of two runs whose rate fell by half from 3 s to 5 s, in which an older version detected nothing.
     fn result(folder: &Path, methods: u32, has_intervals: bool) {
         let outcome = Outcome {
             stopped: Stopped::Done,
@@ -250,7 +250,7 @@ mod tests {
             for index in 0..80u64 {
                 let mut figures = Figures::of_kinds(&[OpKind::Write, OpKind::Flush]);
                 let writes = if (30..50).contains(&index) { 50 } else { 100 };
-                // Twice as many flushes during the fault, so that all requests together stay the same.
+                // Twice as many flushes during the fault, so that the total number of requests stays the same.
                 for (slot, count, us) in [(0, writes, 1000), (1, 150 - writes, 90_000)] {
                     figures.at(slot).completed = count;
                     (0..count).for_each(|_| figures.at(slot).response.record(Nanos(us * 1000)));
@@ -283,8 +283,8 @@ mod tests {
         (summary.points[0].degradation[0].clone(), summary)
     }
 
-    /// Verdicts of an older version are made again from the intervals, as a run makes them; those whose intervals are gone,
-    /// and today's, stay, and all of that is said.
+    /// Verdicts of an older version are computed again from the intervals, as in a run. Current verdicts, and those
+    /// whose intervals are missing, stay unchanged. The summary says which case applies.
     #[test]
     fn older_verdicts_are_made_again() {
         let (again, summary) = of(METHODS - 1, true);

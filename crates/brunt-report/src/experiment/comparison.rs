@@ -1,5 +1,4 @@
-//! Two results side by side, with what may be concluded: what `brunt report A B` writes. The verdicts
-//! are those of `brunt compare`.
+//! The comparison page of two results, written by `brunt report A B`. Its verdicts are those of `brunt compare`.
 
 use brunt_core::units::counted;
 use brunt_result::compare::{Line, compare_summaries};
@@ -12,14 +11,14 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
-/// Charts at most; the table has every point.
+/// Maximum number of charts; the table has every point.
 const CHARTS_MAX: usize = 24;
-/// Changes of which it is said that the machine explains them.
+/// Maximum number of changes listed as explained by the machine.
 const EXPLAINED_MAX: usize = 5;
-/// Lines of the table at the most.
+/// Maximum number of lines in the table.
 const LINES_MAX: usize = 2000;
 
-/// The page of results `a` and `b`, each with the name it goes by.
+/// The page for results `a` and `b`, each with its display name.
 pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
     let (lines, alone) = compare_summaries(a.1, b.1, MARGIN);
     let sections = [
@@ -103,7 +102,7 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     }
 }
 
-/// The unit that a line's figures are shown in.
+/// The unit in which a line's figures are shown.
 fn unit_of(line: &Line) -> Unit {
     match line.unit {
         "us" => Unit::Micros,
@@ -176,7 +175,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
 
 type Get = fn(&PointSummary) -> Option<Estimate>;
 
-/// A chart for each line that both have, of throughput and of p99.
+/// A chart of throughput and of p99 for each line that both results have.
 fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
     let mut section = Section::new("Side by side");
     let (first, second) = (Points::of(a.1), Points::of(b.1));

@@ -1,5 +1,4 @@
-//! The load generator's cost per request, so that a limit of the measuring host is not mistaken for one of
-//! the target.
+//! The load generator's cost per request, so that a limit of the measuring host is not mistaken for one of the target.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{CostPerRequest, Summary};
@@ -8,7 +7,7 @@ use super::points::{Points, told};
 use crate::format::Unit;
 use crate::page::{Block, Cell, PageTable, Section};
 
-/// A share of a request's mean response time that our own processor time should stay under.
+/// Share of the mean response time that our own processor time should not exceed.
 const LARGE: f64 = 0.5;
 
 pub(super) fn section(summary: &Summary) -> Section {

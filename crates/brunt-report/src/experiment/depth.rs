@@ -7,10 +7,10 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Cell, PageTable, Section};
 
-/// Lines of the chart; more are in the table.
+/// Maximum number of lines in the chart; the table has all.
 const LINES_MAX: usize = 8;
 
-/// `None` where no depth was looked for.
+/// `None` without a depth search.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let found: Vec<_> = summary
         .points

@@ -1,6 +1,5 @@
-//! What a result's tables add to its summary: environment, time lines, histograms, probes. Read a
-//! batch of rows at a time and thinned out on the way, so that a day of intervals needs no more
-//! memory than a minute of them.
+//! Data from a result's tables that its summary lacks: environment, timelines, histograms, probes. Rows are read in
+//! batches and thinned while reading, so that a day of intervals needs no more memory than a minute.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,47 +12,47 @@ use brunt_result::tables::{environment, histograms, intervals, probes};
 use super::{distribution, timeline};
 use crate::thin::{Map, Thin};
 
-/// All of it. The default is a result without tables.
+/// All details of a result. The default is a result without tables.
 #[derive(Default)]
 pub struct Details {
-    /// Why something is not here: a sentence.
+    /// A sentence that says why data is missing.
     pub missing: Option<String>,
     /// Damaged parts of tables, which were left out from the damage on.
     pub damaged: Vec<String>,
-    /// Host, kernel, processors: word and text.
+    /// Host, kernel, processors: name and text.
     pub environment: Vec<(String, String)>,
-    /// Response times of each point's complete runs together, by the point's index.
+    /// Merged response times of each point's complete runs, by the point's index.
     pub response: BTreeMap<usize, Histogram>,
-    /// Those that the page shows, by their place among all runs.
+    /// The runs shown on the page, by their number among all.
     pub runs: BTreeMap<u32, RunDetails>,
 }
 
-/// Of one run. Times are seconds from the start of measuring.
+/// Details of one run. Times are in seconds from the start of measuring.
 pub struct RunDetails {
-    /// Places that a time line may have.
+    /// Maximum number of points on a timeline.
     places: usize,
-    /// With its map and its hosts, not only its lines.
+    /// Whether map and hosts are included, not only the lines.
     whole: bool,
     /// Figures of intervals, in the order of `StoredInterval::figures`.
     pub line: Thin<7>,
     /// The longest interval, in seconds.
     pub interval_s: f64,
-    /// How many requests took how long.
+    /// Requests by time and latency.
     pub map: Map,
-    /// What the hosts did meanwhile.
+    /// Probe values of the hosts during the run.
     pub probes: Vec<ProbeSeries>,
 }
 
-/// A stretch of a run.
+/// An interval of a run, as stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoredInterval {
-    /// Begin.
+    /// Start.
     pub start_s: f64,
     /// End.
     pub end_s: f64,
-    /// Requests done in it.
+    /// Requests completed in it.
     pub completed: u64,
-    /// Requests that ended badly: errors, hanging, skipped.
+    /// Requests that did not succeed: errors, hanging, skipped.
     pub lost: u64,
     /// Attempts after the first.
     pub retries: u64,
@@ -61,15 +60,15 @@ pub struct StoredInterval {
     pub response_us: [Option<f64>; 4],
 }
 
-/// Places of figures in a line: completed, lost and retried requests a second.
+/// Indices of figures in a line: completed, lost and retried requests per second.
 pub(super) const REQUESTS: usize = 0;
 pub(super) const LOST: usize = 1;
 pub(super) const RETRIED: usize = 2;
-/// The first of the response times: p50, p99, p99.9 and the slowest.
+/// Index of the first response time: p50, p99, p99.9 and maximum.
 pub(super) const RESPONSES: usize = 3;
 
 impl StoredInterval {
-    /// Requests, lost and retried a second, then the response time.
+    /// Completed, lost and retried requests per second, then the response times.
     fn figures(&self) -> [Option<f64>; 7] {
         let rate = |count: u64| Some(count as f64 / (self.end_s - self.start_s).max(1e-9));
         let [p50, p99, p99_9, max] = self.response_us;
@@ -85,22 +84,22 @@ impl StoredInterval {
     }
 }
 
-/// One figure of a host over time.
+/// One probe metric of a host over time.
 pub struct ProbeSeries {
-    /// Whose.
+    /// Name of the host.
     pub host: String,
-    /// `cpu`, `network`.
+    /// Probe: `cpu`, `network`.
     pub probe: String,
-    /// Which of several; empty for all together.
+    /// Instance; empty for all together.
     pub instance: String,
-    /// What, with its unit: `user_share`.
+    /// Metric with its unit: `user_share`.
     pub metric: String,
-    /// Its values.
+    /// Values over time.
     pub line: Thin<1>,
 }
 
 impl RunDetails {
-    /// Empty, with time lines of about so many places.
+    /// Empty details, with timelines of about this many points.
     pub fn new(places: usize) -> RunDetails {
         let (line, map, probes) = (Thin::new(places), Map::default(), Vec::new());
         RunDetails {
@@ -113,7 +112,7 @@ impl RunDetails {
         }
     }
 
-    /// The same without a map and hosts, which take most of the room.
+    /// The same without map and hosts, which take most of the memory.
     pub fn lines(places: usize) -> RunDetails {
         RunDetails {
             whole: false,
@@ -121,10 +120,10 @@ impl RunDetails {
         }
     }
 
-    /// The next interval.
+    /// Adds the next interval.
     pub fn interval(&mut self, interval: &StoredInterval) {
         let lasts = interval.end_s - interval.start_s;
-        // The rest that a run ends with may be too short for a rate that means anything.
+        // The last interval of a run may be too short for a meaningful rate.
         if lasts > self.interval_s * 0.1 {
             self.interval_s = self.interval_s.max(lasts);
             self.line
@@ -132,7 +131,7 @@ impl RunDetails {
         }
     }
 
-    /// The next value of one figure of a host.
+    /// Adds the next value of a host's metric.
     pub fn sample(&mut self, of: [&str; 4], start_s: f64, end_s: f64, value: f64) {
         let same = |probe: &&mut ProbeSeries| {
             [&probe.host, &probe.probe, &probe.instance, &probe.metric].map(String::as_str) == of
@@ -157,8 +156,8 @@ impl RunDetails {
 }
 
 impl Details {
-    /// From a result's folder. What cannot be read is missing, with the reason: a page without time
-    /// lines is better than none.
+    /// Reads the details from a result's folder. Data that can't be read is reported as missing: a page without
+    /// timelines is better than none.
     pub fn read(folder: &Path, summary: &Summary) -> Details {
         let chosen = timeline::chosen(summary);
         let places = timeline::places(chosen.len());
@@ -184,7 +183,7 @@ impl Details {
         details
     }
 
-    /// Reads all tables; parts that are damaged are left out and noted.
+    /// Reads all tables; damaged parts are left out and noted.
     fn fill(
         &mut self,
         folder: &Path,
@@ -202,7 +201,7 @@ impl Details {
         Ok(())
     }
 
-    /// Fills the time lines; when measuring began in each run, since its workers started.
+    /// Fills the timelines. Returns, for each run, when measuring began after the start of its workers.
     fn read_intervals(
         &mut self,
         folder: &Path,
@@ -248,7 +247,7 @@ impl Details {
         Ok((origins, damaged))
     }
 
-    /// Fills the maps, and the distributions of those points that the page shows.
+    /// Fills the maps, and the distributions of the points that the page shows.
     fn read_histograms(
         &mut self,
         folder: &Path,
@@ -292,7 +291,7 @@ impl Details {
                     .get_mut(&(runs[row] as u32))
                     .filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
-                    // Rows of an extent stand together, one kind of operation after another.
+                    // The rows of an extent are adjacent, one kind of operation after another.
                     if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
                         run.map.stretch(
                             (start[row] - origin) as f64 / 1e9,
@@ -364,7 +363,7 @@ impl Details {
     }
 }
 
-/// Columns of `intervals` that count requests that ended badly.
+/// Columns of `intervals` that count requests that did not succeed.
 pub(super) const LOSSES: [&str; 9] = [
     "scsi_errors",
     "os_errors",
@@ -377,13 +376,13 @@ pub(super) const LOSSES: [&str; 9] = [
     "skipped",
 ];
 
-/// Every run with its point's index.
+/// Every run with the index of its point.
 fn all_runs(summary: &Summary) -> impl Iterator<Item = (usize, &RunSummary)> {
     let points = summary.points.iter().enumerate();
     points.flat_map(|(index, point)| point.runs.iter().map(move |run| (index, run)))
 }
 
-/// The environment in the words of a reader, what matters most first.
+/// Describes the environment for readers, the most important facts first.
 fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
     let machine = |key: &str| {
         let found = known
@@ -410,7 +409,7 @@ fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
             .and_then(kilobytes)
             .map(|kb| crate::format::Unit::Bytes.show(kb * 1024.0)),
     );
-    // "Linux version 6.1.0-13-amd64 (who built it, with what)"
+    // "Linux version 6.1.0-13-amd64 (builder and compiler)"
     let kernel = |text: &str| {
         text.split(" (")
             .next()
@@ -452,8 +451,8 @@ mod tests {
     use brunt_result::summary::{FORMAT, PointSummary};
     use brunt_result::{Outcome, Stopped, tables};
 
-    /// Buckets of counts that nobody can have counted are left out and reported, of runs whose distribution is shown and
-    /// of others; the rest of the table is read.
+    /// Buckets with impossible counts are left out and reported, for runs whose distribution is shown and for others;
+    /// the rest of the table is read.
     #[test]
     fn buckets_that_nobody_can_have_counted_are_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -525,7 +524,7 @@ mod tests {
         assert_eq!([0, 1].map(of_map), [12u64, 12]);
     }
 
-    /// The columns that stand for losses are those of the table, all of them.
+    /// The loss columns here are exactly those of the table.
     #[test]
     fn losses_are_the_tables() {
         let named: Vec<&str> = tables::intervals::TABLE
@@ -538,7 +537,7 @@ mod tests {
         assert_eq!(named[from + LOSSES.len()], "in_flight", "no loss");
     }
 
-    /// A machine in a reader's words.
+    /// Describes a machine for readers.
     #[test]
     fn machines_in_words() {
         let row = |subject: &str, key: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! Which share of requests was done within which time, to as many nines as were measured.
+//! The cumulative distribution of response times, to as many nines as were measured.
 
 use brunt_core::{Histogram, Nanos};
 
@@ -8,13 +8,13 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Section};
 
-/// Curves of one chart; more are spread over several.
+/// Maximum number of curves per chart; more are spread over several charts.
 const CURVES_MAX: usize = 8;
-/// Charts; what is beyond is in the table of all points.
+/// Maximum number of charts; the table of all points has the rest.
 const CHARTS_MAX: usize = 12;
-/// Points that are shown.
+/// Maximum number of points shown.
 pub(super) const POINTS_MAX: usize = CURVES_MAX * CHARTS_MAX;
-/// Places across for each factor of ten: steps of 3 %.
+/// Points on the x axis per factor of ten: steps of 3 %.
 const PLACES_PER_DECADE: f64 = 80.0;
 
 pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
@@ -98,8 +98,8 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
     }
 }
 
-/// The share at or below each place, as nines; from the place before the fastest request to the
-/// slowest one, whose share of 1 is drawn as that of all but half a request.
+/// The cumulative share at each position, in nines, from the position before the fastest request to the slowest one.
+/// The slowest has a share of 1, drawn as that of all but half a request.
 fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let all = histogram.count() as f64;
     let top = -(0.5 / all).log10();
@@ -107,7 +107,7 @@ fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let mut ended = false;
     xs.iter()
         .map(|x| {
-            // The bucket's upper end stands for it, 0.1 % above at most.
+            // A bucket counts at its upper end, which may exceed x by at most 0.1 %.
             while let Some((_, count)) = buckets.next_if(|(nanos, _)| nanos.0 as f64 <= x * 1.001) {
                 below += count;
             }
@@ -124,7 +124,7 @@ fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
 mod tests {
     use super::*;
 
-    /// Shares at known places, in nines, to the end and not beyond.
+    /// Shares at known positions, in nines; the curve ends at the slowest request.
     #[test]
     fn curves_end_at_the_slowest() {
         let mut histogram = Histogram::new();

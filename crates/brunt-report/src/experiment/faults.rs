@@ -1,5 +1,5 @@
-//! Injected faults and their effects: drop, lost requests, time to detection and recovery, for the rate and
-//! for response times; and failed requests.
+//! Injected faults and their effects: drop, lost requests, time to detection and recovery, for the rate and for
+//! response times; and failed requests.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{ALPHA, BACK, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without};
@@ -12,7 +12,7 @@ use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, three};
 use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 
-/// `None` where nothing was broken.
+/// `None` without faults.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut section = Section::new("Faults");
     if let Some(note) = summary.judged_note() {
@@ -101,7 +101,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// The table of what faults did to response times and to requests, of those of which that is known.
+/// Adds the table of the faults' effects on response times and requests, as far as they are known.
 fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     let mut rows = Vec::new();
     for point in &summary.points {
@@ -144,7 +144,7 @@ fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
     Cell::Estimate(value, uncertainty)
 }
 
-/// A share near zero has no useful half width as a share of itself.
+/// Formats a share with its absolute half-width: relative to a share near zero, it would mean nothing.
 pub(super) fn share(share: &Option<Estimate>) -> Cell {
     share.map_or(Cell::Empty, |share| {
         let half = share.high.map_or(String::new(), |high| {
@@ -154,7 +154,7 @@ pub(super) fn share(share: &Option<Estimate>) -> Cell {
     })
 }
 
-/// What noise hid, and what would show it.
+/// Says what noise hid, and what would reveal it.
 fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     let hidden = fault
         .noticeable_drop
@@ -170,7 +170,7 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     )
 }
 
-/// Runs that ended, or met the next fault, before it could be told whether they recovered.
+/// Reports runs that ended, or met the next fault, too early to show whether they recovered.
 fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
     format!(
         "{point}, {}: {} went on for less than a second after the fault, or after the rate came back: too short to tell whether it recovered. To tell it, {}.",
@@ -180,7 +180,7 @@ fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
     )
 }
 
-/// After how many seconds, in how many runs never, and in how many noise left it open.
+/// Time in seconds, and the number of runs in which it never happened or noise left it open.
 pub(super) fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
     match (seconds, never, open) {
         (None, 0, 0) => Cell::Empty,
@@ -270,13 +270,12 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
     ]
 }
 
-/// The bands of a run's time lines, which end at `end_s`; a fault that was lost in between has several.
+/// The bands of faults on a run's timelines, which end at `end_s`; a fault that was lost in between has several.
 pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<ShadedSpan> {
     spans_of_runs(&[run], end_s)
 }
 
-/// The bands of several runs of a point in one chart: of each fault from where it was first there in any run to where
-/// it was last.
+/// The bands of several runs of a point in one chart: each fault from its earliest start in any run to its latest end.
 pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan> {
     let mut found: Vec<(usize, f64, f64)> = Vec::new();
     for run in runs {
@@ -291,14 +290,14 @@ pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan>
                 *band = (band.0, band.1.min(other.1), band.2.max(other.2))
             });
         } else {
-            // The first run, or one that lost a fault for a while and has more of them.
+            // Take the bands of the first run, or of one that lost a fault temporarily and has more of them.
             found.extend(theirs);
         }
     }
     let label = |index: usize| {
         let mut faults = runs.iter().filter_map(|run| run.faults.get(index));
         let first = faults.next()?;
-        // Runs may differ in what is said of a process or a port.
+        // Runs may differ in details such as a process ID or a port.
         let alike = faults.all(|fault| fault.what == first.what);
         Some(if alike {
             format!("{}: {}", first.name, first.what)
@@ -316,7 +315,7 @@ pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan>
     found.into_iter().filter_map(span).collect()
 }
 
-/// Where the faults of a run were there, each with its place among them.
+/// The times at which a run's faults were present, each with the fault's index.
 fn bands(run: &RunSummary, end_s: f64) -> Vec<(usize, f64, f64)> {
     let mut bands = Vec::new();
     for (index, fault) in run.faults.iter().enumerate() {
@@ -336,7 +335,7 @@ mod tests {
     use super::*;
     use brunt_result::degradation::ResponseOverRuns;
 
-    /// Where noise hid the answers that is said in their cells, with what would help; it is neither zero nor never.
+    /// Answers hidden by noise are neither zero nor never: their cells say so, and a notice says what would help.
     #[test]
     fn noise_is_said() {
         let fault = OverRuns {
@@ -362,8 +361,8 @@ mod tests {
         assert_eq!(OverRuns::default().intervals_wanted(), None);
     }
 
-    /// Every column of the response times has its cell; a fault in which nobody was answered, and a
-    /// run that did not come back, are said in words.
+    /// Every column of response times has its cell. A fault during which no request was answered, and a run that did
+    /// not recover, are described in words.
     #[test]
     fn response_times_in_a_row() {
         let known = |mean: f64| Estimate::of(&[mean, mean]);

@@ -1,4 +1,4 @@
-//! The summary box: what was measured on which host, headline figures, and warnings about their reliability.
+//! The summary box: the measured target and its host, headline figures, and warnings about their reliability.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::{links, losses, phases, require};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
-/// Headline figures at most; the table has all.
+/// Maximum number of headline figures; the table has all.
 const CARDS_MAX: usize = 6;
-/// Of which point a card's figures are.
+/// Label for the point of a card's figures.
 const AT: &str = "at";
-/// The same where it was chosen for its rate.
+/// The same, if the point was chosen for its rate.
 const HIGHEST_AT: &str = "highest, at";
-/// An interval wider than this, up and down, is worth a warning.
+/// An interval with a larger half-width, as a share of the mean, gets a warning.
 const WIDE: f64 = 0.10;
-/// Doubts at most; summary.json has those of each run.
+/// Maximum number of doubts; summary.json has those of each run.
 const DOUBTS_MAX: usize = 5;
 
 pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
@@ -33,7 +33,7 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
     }
 }
 
-/// Parts of tables that the charts are without.
+/// Parts of tables that are missing from the charts.
 fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
     let which = details.damaged.join("; ");
     let text = format!(
@@ -44,7 +44,7 @@ fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
         .into_iter()
 }
 
-/// Runs that went to their end.
+/// Number of complete runs.
 fn complete_runs(summary: &Summary) -> usize {
     summary
         .points
@@ -118,8 +118,8 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     facts
 }
 
-/// One for each target and workload: the point with the highest throughput, or, where the rate was
-/// given, the latency at the highest rate.
+/// One card for each target and workload: the point with the highest throughput or, if the rate is given, the latency
+/// at the highest rate.
 fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
     let mut groups: BTreeMap<(&str, &str), Vec<&PointSummary>> = BTreeMap::new();
     for point in points.all {
@@ -200,7 +200,7 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
     cards.take(CARDS_MAX).collect()
 }
 
-/// The card of a point with faults: each phase with its figures. The average over all of them comes last, in words.
+/// The card of a point with faults: the figures of each phase, followed by the overall average in words.
 fn phased(card: Card, point: &PointSummary, open: bool) -> Card {
     let average = format!("{} {}", card.value, card.uncertainty)
         .trim_end()
@@ -220,7 +220,7 @@ fn phased(card: Card, point: &PointSummary, open: bool) -> Card {
     }
 }
 
-/// Points that never were as precise as was asked for, and what it would have taken.
+/// Points that did not reach the requested precision, and what it would have taken.
 fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let short = summary
         .points
@@ -247,7 +247,7 @@ fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     said.take(DOUBTS_MAX).collect()
 }
 
-/// Runs that were to be made: those of a precision's sake are known when they are made.
+/// Number of planned runs; runs added for the sake of precision count once they are made.
 fn planned_runs(summary: &Summary) -> usize {
     let least = summary.experiment.repetitions as usize;
     summary
@@ -342,7 +342,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     notices
 }
 
-/// How many intervals of throughput are wide, and the widest.
+/// Number of wide throughput intervals, and the widest.
 fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     let widths = summary
         .points
@@ -362,7 +362,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     Some(Notice::new(Tone::Warning, text))
 }
 
-/// Where the machine's own noise matters: how often, and where most.
+/// Points for which the machine's noise matters: how many, and the worst.
 fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let noises = summary
         .points
@@ -387,7 +387,7 @@ fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     .collect()
 }
 
-/// What is doubtful about runs, and in how many.
+/// Doubts about runs, and the number of runs affected.
 fn doubts(summary: &Summary) -> Vec<Notice> {
     let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
     for doubt in summary

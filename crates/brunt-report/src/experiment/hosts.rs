@@ -4,12 +4,12 @@ use super::details::ProbeSeries;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 
-/// Samples of a line at least.
+/// Minimum number of samples of a line.
 const SAMPLES_MIN: u64 = 4;
-/// Lines of a panel at most: those with the highest values.
+/// Maximum number of lines in a panel: those with the highest values.
 const LINES_MAX: usize = 6;
 
-/// Figures that stand in one chart: title, unit, what the values are, and metrics with their names.
+/// Figures shown in one chart: title, unit, label of the values, and metrics with their names.
 struct Panel {
     title: &'static str,
     unit: Unit,
@@ -48,17 +48,17 @@ pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
         .any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
 }
 
-/// What there is to show of hosts.
+/// Charts of host counters.
 pub(super) struct Panels {
-    /// Those with something to show, by host.
+    /// Panels with data, by host.
     pub charts: Vec<Chart>,
-    /// Titles of those that were zero throughout.
+    /// Titles of panels whose values were all zero.
     pub idle: Vec<String>,
-    /// Samples of the longest series that was too short for a chart.
+    /// Number of samples of the longest series that was too short for a chart.
     pub few: usize,
 }
 
-/// The panels of these figures.
+/// The panels for these probe values.
 pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
     let mut hosts: Vec<&str> = probes.iter().map(|probe| probe.host.as_str()).collect();
     hosts.sort_unstable();
@@ -86,7 +86,7 @@ pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
                     Some((probe, *name))
                 })
                 .collect();
-            // Where there is a line for all together, those of single processors say little more.
+            // If there is a line for all processors together, lines of single ones add little.
             let whole = members.iter().any(|(probe, _)| probe.instance.is_empty());
             let members: Vec<(&ProbeSeries, &str)> = members
                 .into_iter()
@@ -130,7 +130,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
         members.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
         members.truncate(LINES_MAX);
     }
-    // Figures of one host are read together; where one was not told, its line has a gap.
+    // All figures of one host share their times; a line has a gap where its own value is missing.
     let mut xs: Vec<f64> = members
         .iter()
         .flat_map(|(probe, _)| probe.line.places())
@@ -157,7 +157,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
         Series::new(name, SeriesRole::Nominal(index), values.collect())
     });
     let series: Vec<Series> = series.collect();
-    // A line alone has no legend: its name stands at the axis.
+    // A single line has no legend, so the axis has its name.
     let label = match &series[..] {
         [only] => format!("{}, {}", only.name, panel.label),
         _ => panel.label.to_string(),
@@ -181,7 +181,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
 mod tests {
     use super::*;
 
-    /// Panels ask for figures that probes tell.
+    /// Panels refer only to existing metrics.
     #[test]
     fn panels_name_what_there_is() {
         for panel in PANELS {

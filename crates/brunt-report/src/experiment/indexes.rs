@@ -1,6 +1,7 @@
-//! Indexes of robustness: what many clients at once and long ways leave of a client's throughput, and each client's own bar.
+//! Robustness indexes: how much of a client's throughput remains with many concurrent clients and with long network
+//! paths, and a bar for each client.
 //!
-//! The rule: a ratio without an interval is no bar; the table says why.
+//! The rule: a ratio without an interval has no bar; the table says why.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,14 @@ use brunt_result::summary::Summary;
 use crate::format::{Unit, plus_minus, three};
 use crate::page::{Bar, Bars, Block, Cell, Notice, PageTable, Section, Tone};
 
-/// Bars of a figure; more are in the table, and that is said.
+/// Maximum number of bars in a chart; the table has all, and the page says so.
 const BARS_MAX: usize = 64;
-/// Figures of clients; more are in `summary.json`, and that is said.
+/// Maximum number of client charts; `summary.json` has all, and the page says so.
 const FIGURES_MAX: usize = 24;
-/// Runs left out that are listed.
+/// Maximum number of listed runs that were left out.
 const LEFT_OUT_MAX: usize = 10;
 
-/// `None` where neither clients nor delays are swept.
+/// `None` if neither clients nor delays are swept.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
     let indexes = summary.indexes.as_ref()?;
     let mut section = Section::new("Robustness");
@@ -126,7 +127,8 @@ fn table(kind: ImpactKind, found: &[&ImpactIndex]) -> PageTable {
     PageTable::new(kind.name(), &columns, found.iter().map(row))
 }
 
-/// Each client's own bar: a figure for each workload and value of the axes, without what clients and groups make of it.
+/// The bars of the clients: a chart for each workload and combination of axis values, apart from those that only
+/// select clients.
 fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
     let mut figures: Vec<(String, Vec<&ClientThroughput>)> = Vec::new();
     for client in indexes.clients.iter().filter(|client| client.op.is_none()) {
@@ -179,7 +181,7 @@ fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
     }
 }
 
-/// The axes that do not say who worked.
+/// The axes, without those that select clients.
 fn others(axes: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
     axes.iter()
         .filter(|(axis, _)| ![CLIENTS_AXIS, ON_AXIS].contains(&axis.as_str()))
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Ratios and clients have bars; a ratio without an interval has its reason in the table and no bar.
+    /// Ratios and clients have bars; for a ratio without an interval the table has the reason instead.
     #[test]
     fn ratios_and_clients_are_drawn() {
         assert!(section(&summary(None)).is_none());

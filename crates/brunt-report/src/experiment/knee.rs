@@ -1,8 +1,8 @@
-//! Where more outstanding requests stop to raise the rate: the knee that the law of Little (outstanding = rate × time)
-//! puts at the highest rate × the service time of a request that waits for no other.
+//! Finds the knee, where more outstanding requests no longer raise the rate. By Little's law (outstanding = rate ×
+//! time), it is at the highest rate × the service time of a request that does not wait for others.
 //!
-//! The rule: a knee is drawn only where the rate has levelled off within what was measured; before that the highest
-//! rate says nothing of the most there is.
+//! The rule: a knee is drawn only if the rate has levelled off within the measured range; before that the highest rate
+//! says nothing about the maximum.
 
 use brunt_result::summary::PointSummary;
 
@@ -10,19 +10,19 @@ use super::points::{Line, Points};
 use crate::chart::{Mark, SeriesRole};
 use crate::format::{Unit, three};
 
-/// A rate that grows by less than this power of the load has levelled off: 1 is in step with it, 0 not at all.
+/// The rate has levelled off if it grows by less than this power of the load: 1 is proportional, 0 is constant.
 const LEVEL: f64 = 0.3;
 
-/// What is known of one line.
+/// The knee of one line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Knee {
-    /// It is here.
+    /// The position of the knee.
     At {
-        /// On the axis.
+        /// Position on the axis.
         at: f64,
-        /// Requests outstanding there, of all workers.
+        /// Outstanding requests at the knee, over all workers.
         outstanding: f64,
-        /// The highest rate, in requests a second.
+        /// The highest rate, in requests per second.
         rate: f64,
         /// The service time at the lowest load, in microseconds.
         service_us: f64,
@@ -31,8 +31,8 @@ pub(super) enum Knee {
     Beyond,
 }
 
-/// The knee of rising places on the axis, each with its rate, mean response and mean service time in microseconds;
-/// `None` of fewer than three.
+/// The knee of ascending positions on the axis, each with its rate and its mean response and service times in
+/// microseconds; `None` for fewer than three.
 fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let [(first, rate, response_us, service_us), .., before, last] = *places else {
         return None;
@@ -40,9 +40,9 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let highest = places.iter().map(|place| place.1).fold(0.0, f64::max);
     let growth = (last.1 / before.1).ln() / (last.0 / before.0).ln();
     let outstanding = highest * service_us / 1e6;
-    // How many are outstanding for one step of the axis (its workers, or its depth) was measured, too.
+    // The measurement also shows how many requests one unit of the axis (its workers, or its depth) keeps outstanding.
     let at = first * outstanding / (rate * response_us / 1e6);
-    // A NaN, of a place without a rate, is no knee.
+    // A NaN, from a position without a rate, gives no knee.
     if growth < LEVEL && at <= last.0 {
         return Some(Knee::At {
             at,
@@ -54,8 +54,8 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     Some(Knee::Beyond)
 }
 
-/// The knees of lines across an axis of load, with a sentence for each; none for other axes, open loops and points with
-/// faults.
+/// The knees of lines across an axis of load, with a sentence for each; empty for other axes, open loops and
+/// points with faults.
 pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, String) {
     let (mut marks, mut said) = (Vec::new(), Vec::new());
     let Some(across) = points.across.as_ref().filter(|across| across.is_load()) else {
@@ -123,15 +123,15 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
 mod tests {
     use super::*;
 
-    /// A device with eight servers of 100 us each: one more outstanding than eight only waits, whether one worker or two
-    /// bring them. What has not levelled off has no knee yet, nor has what was measured at two places.
+    /// A device with eight servers of 100 us each: more than eight outstanding requests only wait, whether one worker
+    /// or two issue them. A rate that still grows has no knee yet, nor have two measured positions.
     #[test]
     fn servers_and_their_knee() {
         let places = |depths: &[u32], workers: f64| -> Vec<(f64, f64, f64, f64)> {
             let place = |depth: &u32| {
                 let outstanding = f64::from(*depth) * workers;
                 let rate = outstanding.min(8.0) / 100e-6;
-                // What waits in the device is service time, too; only that of the lowest load counts.
+                // Waiting within the device is part of the service time, so only that of the lowest load counts.
                 let us = outstanding / rate * 1e6;
                 (f64::from(*depth), rate, us, us)
             };

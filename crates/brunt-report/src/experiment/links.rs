@@ -1,4 +1,4 @@
-//! What the links of the lab did to packets, and whether a figure is the line's rather than the target's.
+//! The effect of the lab's links on packets, and whether a figure is limited by the line rather than by the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use super::points::Points;
 use crate::format::{Unit, count};
 use crate::page::{Cell, PageTable, Section};
 
-/// Rows of the table; more are left out, and that is said.
+/// Maximum number of rows in the table; the page says if more are left out.
 const ROWS_MAX: usize = 200;
-/// Payload that takes more than this of a line's bits leaves no room for more: headers, preambles and
-/// gaps take 5.1 % at an MTU of 1500.
+/// Payload that takes more than this share of a line's bits leaves no room for more: headers, preambles and gaps take
+/// 5.1 % at an MTU of 1500.
 const FULL: f64 = 0.90;
 
-/// Of the table; [`row`] has a cell for each.
+/// Columns of the table; [`row`] has a cell for each.
 const COLUMNS: [&str; 11] = [
     "point",
     "link",
@@ -114,7 +114,7 @@ fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell>
     ]
 }
 
-/// A sentence for each line that payload filled: figures of these points are the line's.
+/// A sentence for each line that payload filled: it limits the figures of these points.
 pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let mut full: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
     for point in &summary.points {
@@ -124,7 +124,8 @@ pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> 
                 .iter()
                 .filter(|run| run.is_complete())
                 .map(|run| {
-                    // Reads and writes go opposite ways; the fuller payload meets the slower way.
+                    // Reads and writes go in opposite directions. Assume that the larger payload used the
+                    // slower direction.
                     let bytes = run.ops.iter().map(|op| op.bytes).max().unwrap_or(0) as f64;
                     bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
                 });
@@ -160,7 +161,7 @@ fn names(point: &PointSummary) -> Vec<&String> {
 mod tests {
     use super::*;
 
-    /// What a link carried without touching it is shown beside what it did something to.
+    /// Unmodified packets are shown next to impaired ones.
     #[test]
     fn every_count_has_its_cell() {
         let counts = LinkCounts {

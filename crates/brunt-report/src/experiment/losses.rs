@@ -1,4 +1,4 @@
-//! The ledger: what did not end well, by kind and point. It adds up: every request is in it.
+//! The ledger of requests that did not succeed, by kind and point. It adds up: every request is in it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use brunt_result::wrong::ErrorCause;
 use crate::format::{Unit, count};
 use crate::page::{Block, Cell, PageTable, Section};
 
-/// Requests that did not end well.
+/// Number of requests that did not succeed.
 pub(super) fn total(summary: &Summary) -> u64 {
     summary
         .points
@@ -19,7 +19,7 @@ pub(super) fn total(summary: &Summary) -> u64 {
         .sum()
 }
 
-/// All requests of a run: those that were done, and those that were lost.
+/// All requests of a run: completed and lost ones.
 pub(super) fn requests(run: &RunSummary) -> u64 {
     run.completed() + run.losses.values().sum::<u64>()
 }
@@ -115,7 +115,7 @@ fn causes(summary: &Summary) -> Option<PageTable> {
     (!rows.is_empty()).then(|| PageTable::new("Failed requests by cause", &columns, rows))
 }
 
-/// How much was verified, and how much of it was wrong; `None` without verification.
+/// How much data was verified, and how much of it was wrong; `None` without verification.
 fn verified(summary: &Summary) -> Option<PageTable> {
     let row = |point: &PointSummary| {
         failures::verified(point).map(|verified| {
@@ -131,7 +131,7 @@ fn verified(summary: &Summary) -> Option<PageTable> {
     (!rows.is_empty()).then(|| PageTable::new("Verified data, ramp-up included", &columns, rows))
 }
 
-/// The first ranges of wrong data of each run; `None` if all was right.
+/// The first ranges of wrong data in each run; `None` if there are none.
 fn extents(summary: &Summary) -> Option<PageTable> {
     let mut rows = Vec::new();
     for point in &summary.points {
@@ -151,7 +151,7 @@ fn extents(summary: &Summary) -> Option<PageTable> {
     (!rows.is_empty()).then(|| PageTable::new("The first ranges of wrong data", &columns, rows))
 }
 
-/// The runs that lost something.
+/// The runs that lost requests.
 fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> PageTable {
     let mut columns: Vec<String> = ["point", "run", "requests"].map(String::from).to_vec();
     columns.extend(kinds.keys().map(|kind| kind.to_string()));

@@ -1,4 +1,4 @@
-//! How it was measured, where, and how to measure it again.
+//! How and where the experiment was measured, and how to repeat it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     section
 }
 
-/// Each engine and its reason, with its points; of points whose hosts had different ones, each host's.
+/// Each engine and its reason, with its points; for points whose hosts used different engines, the engine of each host.
 fn engines(summary: &Summary) -> Vec<(String, String)> {
     let mut engines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for point in &summary.points {

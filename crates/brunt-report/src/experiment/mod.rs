@@ -1,7 +1,7 @@
 //! The report page of an experiment, written by `brunt run` at its end and again by `brunt report`.
 //!
-//! The rule: every figure comes from the results on disk; nothing is measured, guessed or smoothed here, and
-//! missing data is reported in its place.
+//! The rule: every figure comes from the results on disk; nothing is measured, guessed or smoothed here, and missing
+//! data is reported in its place.
 
 mod again;
 mod comparison;
@@ -40,7 +40,7 @@ use crate::html::render;
 use crate::page::Page;
 use points::Points;
 
-/// The page's name in a result's folder.
+/// Name of the page in a result's folder.
 pub const FILE_NAME: &str = "report.html";
 
 /// The page of the result in `folder`, as HTML.
@@ -48,7 +48,7 @@ pub fn text(summary: &Summary, folder: &Path) -> String {
     render(&page(summary, &Details::read(folder, summary)))
 }
 
-/// The page of a result, with what its tables add to the summary.
+/// The page of a result, with the details from its tables.
 pub fn page(summary: &Summary, details: &Details) -> Page {
     let points = Points::of(summary);
     let mut page = Page {
@@ -76,7 +76,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     );
     let distribution = Some(distribution::section(&points, details));
     let timeline = Some(timeline::section(summary, details));
-    // Where something was broken, that comes first; what is averaged over all of a run comes after it.
+    // With faults, phases come first, and averages over whole runs after them.
     let opening = match phases::any(summary) {
         true => [
             faults,

@@ -1,4 +1,4 @@
-//! Figures by kind of operation, where a load makes several kinds or others than reads and writes.
+//! Figures by kind of operation, if a load makes several kinds, or kinds other than reads and writes.
 
 use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::statistics::Estimate;
@@ -8,10 +8,10 @@ use super::points::{Points, told};
 use crate::format::Unit;
 use crate::page::{Cell, PageTable, Section};
 
-/// Rows of the table; more are left out, and that is said.
+/// Maximum number of rows in the table; the page says if more are left out.
 const ROWS_MAX: usize = 200;
 
-/// `None` where every point has one kind, reads or writes: its own row says it all.
+/// `None` if every point has only reads or only writes: then its own row has all figures.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     let estimates = KindEstimates::of(&summary.points);

@@ -1,5 +1,5 @@
-//! Before, during and after faults: what leads the page of an experiment with faults, where an average over all of a
-//! run would be one over healthy and broken time.
+//! Figures before, during and after faults. They lead the page of an experiment with faults, because an average over
+//! whole runs would mix healthy and broken time.
 
 use brunt_result::degradation::{OverRuns, PhaseKind, PhaseOverRuns};
 use brunt_result::statistics::Estimate;
@@ -10,22 +10,22 @@ use super::points::{Points, told};
 use crate::format::{Unit, count};
 use crate::page::{CardPart, Cell, PageTable};
 
-/// Lines of the table; more are left out, and that is said.
+/// Maximum number of lines in the table; the page says if more are left out.
 const LINES_MAX: usize = 400;
 
-/// Whether there is anything but an average.
+/// Whether any point has phases.
 pub(super) fn any(summary: &Summary) -> bool {
     summary.points.iter().any(|point| !point.phases.is_empty())
 }
 
-/// From when until when, in seconds of a run.
+/// Start and end of a phase, in seconds of a run.
 fn when(phase: &PhaseOverRuns) -> String {
-    // Faults come milliseconds late; a tenth is what a reader compares with the experiment.
+    // Faults start milliseconds late; a tenth is precise enough to compare with the experiment file.
     let at = |seconds: f64| Unit::Seconds.show((seconds * 100.0).round() / 100.0);
     format!("{} to {}", at(phase.start_s), at(phase.end_s))
 }
 
-/// A phase's name; of one that no whole interval lies in, that its figures are mixed.
+/// A phase's name; if no whole interval lies in it, with a note that its figures are mixed.
 fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     let doubt = if phase.intervals == 0 {
         ", shorter than an interval: mixed with what is beside it"
@@ -35,7 +35,7 @@ fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     format!("{}{doubt}", phase.name())
 }
 
-/// The cost of the one fault that a phase is under.
+/// The effect of a phase's fault; `None` if it has several faults or none.
 fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRuns> {
     let [fault] = &phase.faults[..] else {
         return None;
@@ -43,7 +43,7 @@ fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRu
     point.degradation.iter().find(|cost| cost.fault == *fault)
 }
 
-/// The parts of a card, one for each phase. Where the rate was given, response times lead.
+/// The parts of a card, one for each phase. With a given rate, response times come first.
 pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
     let part = |phase: &PhaseOverRuns| {
         let shown = |estimate: Option<Estimate>, unit| match estimate {
@@ -99,7 +99,7 @@ pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
     point.phases.iter().map(part).collect()
 }
 
-/// How fast a point's faults were seen, and how fast they were overcome, for the card.
+/// How fast a point's faults were detected and overcome, for the card.
 pub(super) fn answers(point: &PointSummary) -> Vec<(String, String)> {
     let several = point.degradation.len() > 1;
     let words = |cell: Cell| match cell {
@@ -131,7 +131,7 @@ pub(super) fn answers(point: &PointSummary) -> Vec<(String, String)> {
     point.degradation.iter().flat_map(of).collect()
 }
 
-/// Every phase of every point; and how many lines are left out.
+/// Every phase of every point, and the number of lines left out.
 pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize) {
     let estimate = |estimate: Option<Estimate>, unit: Unit| match estimate {
         Some(known) => {

@@ -1,5 +1,5 @@
-//! The points of an experiment as a reader sees them: which axis goes across, which tells lines
-//! apart, and what their values are as numbers.
+//! Arranges the points of an experiment for charts: which axis is the x axis, which axes distinguish lines, and the
+//! axis values as numbers.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use brunt_result::summary::{PointSummary, Summary};
 use crate::chart::{Axis, Scale, Series};
 use crate::format::{Unit, plus_minus};
 
-/// Axes a reader would put across, the likeliest first.
+/// Axes suited as the x axis, in order of preference.
 const ACROSS: &[&str] = &[
     "block_size",
     "queue_depth",
@@ -24,7 +24,7 @@ const ACROSS: &[&str] = &[
     "link_loss",
 ];
 
-/// An axis: its key, how it is called, its unit.
+/// Name and unit of an axis, by its key.
 fn known(key: &str) -> (&str, Unit) {
     match key {
         "block_size" => ("block size", Unit::Bytes),
@@ -40,20 +40,20 @@ fn known(key: &str) -> (&str, Unit) {
     }
 }
 
-/// A value of an axis as a number and its unit; `None` for words.
+/// A value of an axis as a number with its unit; `None` for words.
 fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
     let (_, unit) = known(key);
     if unit == Unit::Bytes {
         return Some((units::parse_size(value).ok()? as f64, unit));
     }
     if unit == Unit::Micros {
-        // "0" has no unit to be told by.
+        // "0" has no unit to recognize it by.
         return Some((units::parse_duration(value).ok()?.as_secs_f64() * 1e6, unit));
     }
     if let Ok(number) = value.parse::<f64>() {
         return number.is_finite().then_some((number, unit));
     }
-    // Axes that came later: "20ms", "64KiB".
+    // Any other axis: "20ms", "64KiB".
     if let Ok(time) = units::parse_duration(value) {
         return Some((time.as_secs_f64() * 1e6, Unit::Micros));
     }
@@ -62,32 +62,32 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
         .map(|bytes| (bytes as f64, Unit::Bytes))
 }
 
-/// The points, and the axis that goes across their charts.
+/// The points, and the axis that is the x axis of their charts.
 pub(super) struct Points<'a> {
-    /// As in the summary.
+    /// All points, in the order of the summary.
     pub all: &'a [PointSummary],
-    /// The key and values of the axis that goes across.
+    /// Key and values of the x axis.
     pub across: Option<Across>,
-    /// Dimensions beside it that have more than one value: these tell points apart.
+    /// Other dimensions with more than one value: these distinguish points.
     pub others: Vec<String>,
-    /// Workloads that send a request when another one is done.
+    /// Workloads that send a request when another one completes.
     closed: BTreeSet<&'a str>,
 }
 
-/// The axis that goes across.
+/// The x axis.
 pub(super) struct Across {
-    /// Its key in the experiment.
+    /// Key in the experiment.
     pub key: String,
-    /// How it is called.
+    /// Display name.
     pub label: String,
-    /// Of its values.
+    /// Unit of the values.
     pub unit: Unit,
-    /// Its values, rising.
+    /// Values, ascending.
     pub values: Vec<f64>,
 }
 
 impl Across {
-    /// Whether its values are how many requests are outstanding, or how many bring them.
+    /// Whether its values are numbers of outstanding requests, or of workers that issue them.
     pub fn is_load(&self) -> bool {
         matches!(self.key.as_str(), "queue_depth" | "workers")
     }
@@ -95,7 +95,7 @@ impl Across {
     /// The axis of a chart.
     pub fn axis(&self) -> Axis {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
-        // Over less than a factor of five an even scale reads better.
+        // Over less than a factor of five, a linear scale is easier to read.
         let scale = if first > 0.0 && last / first >= 5.0 {
             Scale::Log
         } else {
@@ -107,7 +107,7 @@ impl Across {
         }
     }
 
-    /// A point's place on it.
+    /// Index of a point's value on the axis.
     fn place(&self, point: &PointSummary) -> Option<usize> {
         let (value, _) = number(&self.key, point.axes.get(&self.key)?)?;
         self.values.iter().position(|known| *known == value)
@@ -116,9 +116,9 @@ impl Across {
 
 /// Points that form one line.
 pub(super) struct Line<'a> {
-    /// What tells it apart from others; empty if there is one line only.
+    /// What distinguishes the line from others; empty if it is the only one.
     pub name: String,
-    /// Points by their place across.
+    /// Points by their index on the axis.
     pub points: Vec<Option<&'a PointSummary>>,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Points<'a> {
         }
     }
 
-    /// Whether a point's load waits for its answers.
+    /// Whether a point's load is a closed loop.
     pub fn is_closed(&self, point: &PointSummary) -> bool {
         self.closed.contains(point.workload.as_str())
     }
@@ -201,7 +201,7 @@ impl<'a> Points<'a> {
         }
     }
 
-    /// What tells a point apart from the others, the axis across left out.
+    /// What distinguishes a point from the others, apart from the x axis.
     pub fn name(&self, point: &PointSummary) -> String {
         let words = self.others.iter().map(|dimension| {
             let value = Self::value(point, dimension);
@@ -213,7 +213,7 @@ impl<'a> Points<'a> {
         words.collect::<Vec<String>>().join(", ")
     }
 
-    /// The same with the axis across.
+    /// The same, including the x axis.
     pub fn full_name(&self, point: &PointSummary) -> String {
         let name = self.name(point);
         let place = self.place_of(point);
@@ -225,7 +225,7 @@ impl<'a> Points<'a> {
         }
     }
 
-    /// Where a point stands across: "block size 4 KiB".
+    /// A point's value on the x axis: "block size 4 KiB".
     pub fn place_of(&self, point: &PointSummary) -> Option<String> {
         let across = self.across.as_ref()?;
         let value = point.axes.get(&across.key)?;
@@ -236,8 +236,8 @@ impl<'a> Points<'a> {
         ))
     }
 
-    /// Bytes of every request, where all points move the same with each: rates in requests and in bytes then say the
-    /// same.
+    /// Bytes per request, if they are the same at all points: then rates in requests and in bytes express
+    /// the same fact.
     pub fn bytes_per_request(&self) -> Option<f64> {
         let sizes = self.all.iter().filter_map(|point| {
             let (bytes, requests) = (
@@ -247,12 +247,12 @@ impl<'a> Points<'a> {
             (requests > 0.0).then_some(bytes / requests)
         });
         let sizes: Vec<f64> = sizes.collect();
-        // Of whole requests of one size the ratio is exact but for rounding.
+        // For whole requests of one size, the ratio is exact except for rounding.
         let first = sizes.first()?.round();
         (first > 0.0 && sizes.iter().all(|size| (size / first - 1.0).abs() < 1e-6)).then_some(first)
     }
 
-    /// The lines across the axis, in the order of the experiment.
+    /// The lines along the x axis, in the order of the experiment.
     pub fn lines(&self) -> Vec<Line<'a>> {
         let Some(across) = &self.across else {
             return Vec::new();
@@ -280,7 +280,7 @@ impl<'a> Points<'a> {
 }
 
 impl Line<'_> {
-    /// Its estimates as a series.
+    /// Estimates of the line's points as a series.
     pub fn series(
         &self,
         role: crate::chart::SeriesRole,
@@ -314,7 +314,7 @@ impl Line<'_> {
     }
 }
 
-/// A dimension in a word or two.
+/// Short name of a dimension.
 fn short(key: &str) -> String {
     match key {
         "queue_depth" => "depth".into(),
@@ -323,12 +323,12 @@ fn short(key: &str) -> String {
     }
 }
 
-/// A value of an axis as people write it.
+/// A value of an axis formatted for display.
 fn shown(key: &str, value: &str) -> String {
     number(key, value).map_or(value.to_string(), |(number, unit)| unit.show(number))
 }
 
-/// An estimate's mean in its unit, and "± 0.4 %".
+/// An estimate's mean with its unit, and "± 0.4 %".
 pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
     (
         unit.show(estimate.mean),
@@ -342,7 +342,7 @@ pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
 mod tests {
     use super::*;
 
-    /// Values of axes as results have them are numbers in one unit, zero too; words are none.
+    /// Axis values in results are numbers in one unit, zero included; words are not.
     #[test]
     fn values_of_axes() {
         let check = |key: &str, value: &str, expected: Option<(f64, Unit)>, said: &str| {

@@ -1,4 +1,4 @@
-//! How true replays of traces were: the verdict of each run, what it rests on, and how late requests were over time.
+//! Fidelity of replayed traces: the verdict of each run, its evidence, and how late requests were over time.
 //!
 //! The rule: a verdict comes with every criterion that was missed.
 
@@ -10,17 +10,17 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count};
 use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 
-/// Runs whose course is drawn; more are in the tables.
+/// Maximum number of runs with charts; the tables have all.
 const CHARTS_MAX: usize = 6;
 
-/// A run that replayed a trace: its point's name, its number from 1.
+/// A run that replayed a trace, with its point's name and its number from 1.
 struct Replayed<'a> {
     point: String,
     run: u32,
     fidelity: &'a ReplayFidelity,
 }
 
-/// `None` where no trace was replayed.
+/// `None` if no trace was replayed.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let runs: Vec<Replayed<'_>> = summary
         .points

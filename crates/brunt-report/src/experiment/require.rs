@@ -1,11 +1,11 @@
-//! What the experiment requires of its figures, and whether it holds.
+//! The requirements of the experiment, and whether they are met.
 
 use brunt_result::require::{RequirementOutcome, RequirementVerdict};
 use brunt_result::summary::Summary;
 
 use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 
-/// Requirements that are missed or undecided, as notices for the top of the page.
+/// Missed and undecided requirements, as notices for the top of the page.
 pub(super) fn notices(summary: &Summary) -> impl Iterator<Item = Notice> {
     summary.requirements.iter().filter_map(|outcome| {
         let tone = match outcome.verdict {

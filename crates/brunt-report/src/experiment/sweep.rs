@@ -1,5 +1,4 @@
-//! Throughput and response time against the axis that was swept (Figures 4 to 7 of the iSCSI
-//! paper), and every point as a table.
+//! Throughput and response time against the swept axis (Figures 4 to 7 of the iSCSI paper), and a table of all points.
 
 use brunt_result::degradation::{PhaseKind, PhaseOverRuns};
 use brunt_result::statistics::Estimate;
@@ -11,14 +10,14 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Bar, Bars, Block, Cell, PageTable, Section};
 
-/// Lines of one chart; more are spread over several.
+/// Maximum number of lines per chart; more are spread over several charts.
 const LINES_MAX: usize = 8;
-/// Charts of one figure; what is beyond is in the table.
+/// Maximum number of charts per figure; the table has the rest.
 const CHARTS_MAX: usize = 8;
-/// Bars of one figure.
+/// Maximum number of bars per figure.
 const BARS_MAX: usize = 40;
 
-/// Requests this long and longer are counted in bytes a second where one figure stands for both.
+/// If one figure stands for requests and bytes, requests of this size and above are shown in bytes per second.
 const LONG_BYTES: f64 = 65536.0;
 
 const INTERVALS: &str =
@@ -26,14 +25,14 @@ const INTERVALS: &str =
 
 const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would be one over healthy and broken time.";
 
-/// A figure of a point: what it is called, its unit and scale, and how to get it.
+/// A figure of a point: its name, unit and scale, and how to get it.
 struct Figure {
     title: &'static str,
     label: &'static str,
     unit: Unit,
     scale: Scale,
     get: fn(&PointSummary) -> Option<Estimate>,
-    /// The same of a phase, of a point with faults.
+    /// Gets the figure of a phase, for points with faults.
     in_phase: fn(&PhaseOverRuns) -> Option<Estimate>,
 }
 
@@ -46,7 +45,8 @@ const MEAN: Figure = Figure { title: "Mean response time", label: "mean response
 #[rustfmt::skip]
 const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us, in_phase: |p| p.response_p99_us };
 
-/// What is drawn, with a sentence for below: of two figures that are one, since every request is as long, only one.
+/// The figures to draw, each with a sentence to show below. If all requests have the same size, one figure stands for
+/// requests and bytes.
 fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
     let mut figures = match points.bytes_per_request() {
         Some(bytes) => {
@@ -86,7 +86,7 @@ pub(super) fn section(points: &Points<'_>) -> Section {
     }
     let lines = points.lines();
     if lines.is_empty() {
-        // A bar alone compares with nothing; the figures are in the opening box.
+        // A single bar compares with nothing; the summary box has its figures.
         if points.all.len() > 1 {
             bars(&mut section, points);
         }
@@ -139,7 +139,7 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
     let mut series: Vec<Series> = lines
         .iter()
         .flat_map(|line| {
-            // With faults a line for each phase, otherwise one for the whole run.
+            // With faults one line per phase, otherwise one for the whole run.
             let of_phase = |phase: &Phase<'_>| {
                 let part = line.series(
                     SeriesRole::Nominal(0),
@@ -171,12 +171,12 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
     Chart::lines(title, across.axis(), y, across.values.clone(), series)
 }
 
-/// Response time against throughput: where load stops to buy throughput. Only where the axis is one
-/// of load, and for one line, since each has its own places across.
+/// Response time against throughput: where more load no longer raises throughput. Only for an axis of load, and for a
+/// single line, because each line has its own positions on x.
 fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let across = points.across.as_ref()?;
     let of_load = matches!(across.key.as_str(), "queue_depth" | "rate" | "workers");
-    // Percentiles of whole runs say nothing of load where part of each run was broken.
+    // If a part of each run was broken, percentiles of whole runs say nothing about load.
     if !of_load || lines.len() != 1 || !all_phases(points).is_empty() {
         return None;
     }
@@ -210,11 +210,11 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     Some(Chart::lines("Response time against throughput", x, y, xs, all).caption(caption))
 }
 
-/// A phase that points have, by what makes it the same in each.
+/// A phase of several points, identified by what it has in common in each.
 struct Phase<'a> {
     kind: PhaseKind,
     faults: &'a [String],
-    /// Of several with the same faults, which.
+    /// Index among several phases with the same faults.
     nth: usize,
     name: String,
 }
@@ -227,7 +227,7 @@ impl Phase<'_> {
     }
 }
 
-/// The phases of the point that has most of them; none without faults.
+/// The phases of the point with the most phases; empty without faults.
 fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
     let Some(most) = points.all.iter().max_by_key(|point| point.phases.len()) else {
         return Vec::new();
@@ -246,7 +246,7 @@ fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
     most.phases.iter().enumerate().map(phase).collect()
 }
 
-/// What a figure is of, and the figure: of each point, or with faults of each of its phases.
+/// Name and value of a figure for each point or, with faults, for each of its phases.
 fn rows(points: &Points<'_>, figure: &Figure) -> Vec<(String, Estimate)> {
     let rows = points.all.iter().flat_map(|point| {
         let name = points.full_name(point);

@@ -1,5 +1,4 @@
-//! Targets side by side, point by point, with what may be concluded: each against the network alone where
-//! that was measured, otherwise against the first.
+//! Compares targets point by point: each with the network alone if that was measured, otherwise with the first target.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +13,10 @@ use super::points::Points;
 use crate::format::{Unit, plus_minus, three};
 use crate::page::{Cell, PageTable, Section, Tone};
 
-/// Lines of the comparison; more are left out, and that is said.
+/// Maximum number of lines in the comparison; the page says if more are left out.
 const LINES_MAX: usize = 400;
 
-/// What is compared.
+/// A compared figure.
 struct Figure {
     name: &'static str,
     unit: Unit,
@@ -101,7 +100,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// A line for each point's figure, as many as are shown.
+/// A line for each point's figure, up to the maximum.
 fn rows(
     points: &Points<'_>,
     keys: &[(&PointSummary, &'static str, Unit)],
@@ -123,9 +122,9 @@ fn rows(
     keys.iter().zip(compared).take(LINES_MAX).map(row).collect()
 }
 
-/// What the others are held against, and whether that is the network alone; `None` with a single target.
+/// The reference target, and whether it is the network alone; `None` with a single target.
 fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
-    // Directories have phases of their own.
+    // Directories are left out because they have phases of their own.
     let devices = || {
         targets
             .iter()
@@ -144,7 +143,7 @@ fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
     }
 }
 
-/// Both sets' figures, by the estimator that the change and the verdict are of.
+/// Both sets' figures, by the estimator used for the change and the verdict.
 pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
     let shown =
@@ -155,7 +154,7 @@ pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     }
 }
 
-/// What changed, and its interval.
+/// The change with its interval.
 pub(super) fn change(comparison: &Comparison) -> Cell {
     comparison.effect.map_or(Cell::Empty, |effect| {
         let interval = format!("{} to {}", three(effect.low), three(effect.high));
@@ -167,7 +166,7 @@ pub(super) fn change(comparison: &Comparison) -> Cell {
     })
 }
 
-/// The smallest change that would have been shown.
+/// The smallest change that would have been detected.
 pub(super) fn detectable(comparison: &Comparison) -> Cell {
     let share = comparison.effect.and_then(|effect| effect.detectable);
     share.map_or(Cell::Empty, |share| Cell::number(plus_minus(share)))
@@ -191,8 +190,7 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
 mod tests {
     use super::*;
 
-    /// One network among the targets is what the others are held against, whatever its name;
-    /// otherwise the first is.
+    /// If one of the targets is the network, it is the reference, whatever its name; otherwise the first target is.
     #[test]
     fn what_others_are_held_against() {
         let check = |targets: &[(&str, &str)], expected: Option<(&str, bool)>| {

@@ -1,7 +1,7 @@
 //! Runs over time: throughput, percentiles, the response time map and host counters on one time axis, with
 //! faults as bands.
 //!
-//! The rule: a thinned-out series says so.
+//! The rule: a thinned series says that it is thinned.
 
 use brunt_core::units::counted;
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
@@ -13,30 +13,30 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
-/// Runs with all of their charts; beyond, each point has those of the run of median throughput only.
+/// Maximum number of runs with all charts; beyond that, each point has them only for its run of median throughput.
 const RUNS_MAX: usize = 60;
-/// Runs with lines; beyond, each point has as many as there is room for.
+/// Maximum number of runs with lines; beyond that, the points share this number.
 const LINES_MAX: usize = 240;
-/// Points with a time line at most.
+/// Maximum number of points with a timeline.
 const POINTS_MAX: usize = 240;
-/// Columns of a map of response times at least.
+/// Minimum number of columns of a response time map.
 const COLUMNS_MIN: usize = 4;
-/// Stretches on all time lines of the page together, which keeps the file to a few megabytes.
+/// Maximum number of points on all timelines of the page, which limits the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
-/// Stretches of one time line: under the first it says too little, over the last no screen shows it.
+/// Limits for the points of one timeline: fewer say too little, and no screen shows more.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
 
-/// A run whose time line the page shows.
+/// A run whose timeline the page shows.
 pub(super) struct Chosen<'a> {
-    /// Its point's place.
+    /// Index of its point.
     pub point: usize,
     /// The run.
     pub run: &'a RunSummary,
-    /// With its map and its hosts, not only its lines.
+    /// Whether map and hosts are shown, not only the lines.
     pub whole: bool,
 }
 
-/// The runs whose time lines the page shows; of each point the run of median throughput first, which stands for it.
+/// The runs whose timelines the page shows. The run of median throughput comes first for each point and represents it.
 pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
     let lines = if all > LINES_MAX {
@@ -63,7 +63,7 @@ pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     chosen
 }
 
-/// Stretches that each of so many time lines may have.
+/// Number of points on each of this many timelines.
 pub(super) fn places(lines: usize) -> usize {
     (PLACES_MAX / lines.max(1)).clamp(*PLACES.start(), *PLACES.end())
 }
@@ -112,7 +112,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     section
 }
 
-/// Of a point: all its runs over each other, then one of them in detail.
+/// The blocks of a point: all its runs in one chart, then one run in detail.
 fn point_blocks(point: &PointSummary, runs: &[Shown<'_>]) -> Vec<Block> {
     let sync = format!("point-{}", runs[0].0.point);
     let overlaid = runs.len() > 1;
@@ -147,7 +147,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
     let mut runs: Vec<&Shown<'_>> = runs.iter().collect();
     runs.sort_by_key(|(one, _)| one.run.repetition);
     let lines = || runs.iter().map(|(_, details)| &details.line);
-    // The finest one's places: values of coarser ones stand at several of them, and none is lost.
+    // Use the positions of the finest run: values of coarser ones repeat at several of them, and none is lost.
     let places = lines()
         .map(|line| line.places())
         .max_by_key(Vec::len)
@@ -181,7 +181,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
         })
     };
     let mut requests = series(REQUESTS);
-    // What the cost of the first fault is measured against; later ones may have another.
+    // The reference for the cost of the first fault; later faults may have another.
     if let Some(before) = point.degradation.first().and_then(|fault| fault.baseline) {
         let values = places.iter().map(|_| Some(before.mean)).collect();
         requests.push(Series::new(
@@ -206,7 +206,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
     ]
 }
 
-/// Of what a run's line is made.
+/// Describes the intervals behind a run's line.
 fn intervals(details: &RunDetails) -> String {
     let (line, length) = (&details.line, Unit::Micros.show(details.interval_s * 1e6));
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
@@ -223,7 +223,7 @@ fn rate() -> Axis {
     Axis::new("requests per second", Unit::PerSecond, Scale::FromZero)
 }
 
-/// A run's charts; without its throughput where that is overlaid with that of others.
+/// A run's charts; without throughput if the runs' throughput is shown in one chart.
 fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool) -> Vec<Block> {
     let line = &details.line;
     let (begin, end) = line.span().unwrap_or_default();

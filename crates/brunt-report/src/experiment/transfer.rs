@@ -1,6 +1,6 @@
-//! Data-transfer efficiency: what the links of a lab carried for each byte that the load read or wrote.
+//! Data-transfer efficiency: bytes on the links of a lab per byte that the load read or wrote.
 //!
-//! The rule: what was not measured has a dash, not a zero.
+//! The rule: a value that was not measured is shown as a dash, not as zero.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
@@ -10,9 +10,9 @@ use super::points::Points;
 use crate::format::{Unit, plus_minus, three};
 use crate::page::{Bar, Bars, Block, Cell, PageTable, Section};
 
-/// Bars of the figure; more are in the table, and that is said.
+/// Maximum number of bars in the chart; the table has all, and the page says so.
 const BARS_MAX: usize = 64;
-/// Rows of the table; more are in `summary.json`, and that is said.
+/// Maximum number of rows in the table; `summary.json` has all, and the page says so.
 const ROWS_MAX: usize = 400;
 
 const COLUMNS: [&str; 5] = [
@@ -60,7 +60,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// A bar for each point: all links.
+/// A bar for each point, over all links.
 fn bars(found: &[(String, &TransferEfficiency)]) -> Bars {
     let bar = |(name, transfer): &(String, &TransferEfficiency)| match transfer.all.per_useful_byte
     {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use brunt_result::summary::PointSummary;
 
-    /// What is not known has a dash, a point that moved nothing has no bar, and each link has its row.
+    /// Unknown values are shown as a dash, a point that moved nothing has no bar, and each link has its row.
     #[test]
     fn what_links_carried_is_drawn() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],

@@ -1,5 +1,5 @@
-//! How the verdict about each fault came about, so that a reader can disagree: the rate of all runs with the fault, the band
-//! of the baseline and what was concluded when, the rule in a sentence, and what each run shows.
+//! Explains the verdict about each fault, so that a reader can disagree: the rate of all runs with the fault, the band
+//! of the baseline and the conclusions, the rule in a sentence, and the evidence of each run.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{Answer, BACK, HOLD, OverRuns, RunVerdict, VerdictBasis};
@@ -11,12 +11,12 @@ use crate::chart::{Axis, Chart, Mark, Scale, Series, SeriesRole};
 use crate::format::{Unit, three};
 use crate::page::{Block, Cell, Choice, PageTable, Tone};
 
-/// Faults that are explained at most; all are in summary.json.
+/// Maximum number of explained faults; summary.json has all.
 const FAULTS_MAX: usize = 120;
-/// Runs in a chart, whose marks a reader can still tell apart.
+/// Maximum number of runs in a chart, so that their marks can be distinguished.
 const RUNS_MAX: usize = 6;
 
-/// One of each fault to choose from; `None` without any verdict.
+/// A block for each fault to choose from; `None` without any verdict.
 pub(super) fn block(summary: &Summary, points: &Points<'_>, details: &Details) -> Option<Block> {
     let faults = summary
         .points
@@ -36,7 +36,7 @@ pub(super) fn block(summary: &Summary, points: &Points<'_>, details: &Details) -
     })
 }
 
-/// The complete runs that were judged, each with its verdict: those with a baseline, in their order.
+/// The complete runs that were judged, each with its verdict: those with a baseline, in order.
 fn judged<'a>(
     point: &'a PointSummary,
     fault: &'a OverRuns,
@@ -77,7 +77,7 @@ fn explained(point: &PointSummary, fault: &OverRuns, details: &Details) -> Vec<B
     blocks
 }
 
-/// The rate of runs over each other, with the band of the baseline of the first of them and what was concluded of each.
+/// The rates of the runs in one chart, with the baseline band of the first and the conclusions about each.
 fn chart(point: &PointSummary, fault: &OverRuns, details: &Details) -> Option<Chart> {
     let shown: Vec<(&RunSummary, &RunVerdict, &RunDetails)> = judged(point, fault)
         .filter_map(|(run, verdict)| Some((run, verdict, details.runs.get(&run.order)?)))
@@ -145,7 +145,7 @@ fn cost_of<'a>(
     found.cost.as_ref()
 }
 
-/// When a run's fault was seen, and when its rate was back.
+/// When a run's fault was detected, and when its rate recovered.
 fn marks_of(run: &RunSummary, fault: &OverRuns, verdict: &RunVerdict, index: usize) -> Vec<Mark> {
     let Some(times) = run.faults.iter().find(|of| of.name == fault.fault) else {
         return Vec::new();
@@ -165,7 +165,7 @@ fn marks_of(run: &RunSummary, fault: &OverRuns, verdict: &RunVerdict, index: usi
     seen.into_iter().chain(back).collect()
 }
 
-/// What all runs show together, and by which rule that is an effect or none.
+/// Describes what all runs show together, and the rule by which that is an effect or not.
 fn sentence(fault: &OverRuns, basis: &VerdictBasis) -> String {
     let percent = |share: f64| format!("{} %", three(share * 100.0));
     let chance = |chance: f64| match chance {
@@ -245,7 +245,8 @@ mod tests {
     use brunt_result::summary::{FORMAT, FaultSummary, effects_over_runs};
     use brunt_result::{Outcome, Stopped};
 
-    /// Ten seconds by the tenth: half of the rate from 4 s to 6 s, and back half a second later.
+    /// An interval of a ten-second run, a tenth of a second long: half the rate from 4 s to 6 s, recovered half
+    /// a second later.
     fn interval(index: usize) -> IntervalFigures {
         IntervalFigures {
             start_s: index as f64 / 10.0,
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Two runs with a fault, of which the second has no time line.
+    /// Two runs with a fault; the second has no timeline.
     fn result() -> (Summary, Details) {
         let outcome = Outcome {
             stopped: Stopped::Done,
@@ -321,8 +322,8 @@ mod tests {
         (summary, details)
     }
 
-    /// A reader sees the series, the fault, the band, what was seen when, the rule with its numbers, and what each run
-    /// shows; without a time line all but the chart.
+    /// The page shows the series, the fault, the band, when things were detected, the rule with its numbers, and the
+    /// evidence of each run; without a timeline it shows everything except the chart.
     #[test]
     fn a_verdict_is_explained() {
         let (summary, details) = result();

@@ -1,4 +1,4 @@
-//! What pages of experiments hold, read from the page as data.
+//! Tests the contents of experiment pages as data.
 
 use brunt_report::chart::{Chart, Scale};
 use brunt_report::experiment::{Details, page};
@@ -13,7 +13,7 @@ fn section<'a>(page: &'a Page, title: &str) -> Option<&'a Section> {
     page.sections.iter().find(|section| section.title == title)
 }
 
-/// Every chart of a block, those of choices too.
+/// Every chart of a block, including those within choices.
 fn charts_of(block: &Block) -> Vec<&Chart> {
     match block {
         Block::Chart(chart) => vec![chart],
@@ -35,7 +35,7 @@ fn without_tables(summary: &Summary) -> Page {
     page(summary, &Details::default())
 }
 
-/// A bar alone compares with nothing: the figures of a single point are in the opening box, and nowhere as bars.
+/// A single bar compares with nothing: the figures of a single point are in the summary box, and not drawn as bars.
 #[test]
 fn a_single_point_has_no_bars() {
     let mut summary = support::run("one", "", 2);
@@ -57,8 +57,8 @@ fn a_single_point_has_no_bars() {
     );
 }
 
-/// Where every request is as long, requests and bytes a second are one figure, and the page shows one; where lengths
-/// differ it shows both.
+/// If every request has the same size, rates in requests and in bytes are one figure, and the page shows one; otherwise
+/// it shows both.
 #[test]
 fn one_figure_for_requests_and_bytes() {
     let drawn = |sweep: &str| {
@@ -89,7 +89,7 @@ fn one_figure_for_requests_and_bytes() {
     assert!(of(&sizes, "Throughput against").is_some() && of(&sizes, "Requests against").is_some());
 }
 
-/// An axis of powers of two stands evenly on the page, so its name says that it is logarithmic; a short one is linear.
+/// An axis of powers of two has evenly spaced ticks, so its title says that it is logarithmic; a short axis is linear.
 #[test]
 fn axes_say_that_they_are_logarithmic() {
     let axis = |sweep: &str| {
@@ -122,7 +122,7 @@ fn axes_say_that_they_are_logarithmic() {
     assert!(!text.contains("queue depth (log scale)"));
 }
 
-/// What a target reported when it was opened is method, not a headline; a caveat is one.
+/// Parameters that a target reported when it was opened belong to the method, not to the headlines; a caveat does.
 #[test]
 fn negotiation_is_not_at_the_top() {
     let mut summary = support::run("notes", "", 2);
@@ -151,8 +151,8 @@ fn negotiation_is_not_at_the_top() {
     assert!(told, "{method:?}");
 }
 
-/// With faults the page leads with before, during and after; the average over healthy and broken time stands below
-/// them and is called what it is. Charts against an axis have a line for each phase.
+/// With faults, the page starts with before, during and after. The average over healthy and broken time comes below and
+/// is labelled as such. Charts against an axis have a line for each phase.
 #[test]
 fn faults_lead_with_before_during_and_after() {
     let summary = support::with_phases(support::run("faults", "queue_depth = [1, 2, 4]", 2));
@@ -206,7 +206,8 @@ fn faults_lead_with_before_during_and_after() {
     );
 }
 
-/// Bars of an experiment with faults and no axis are of its phases; a fault shorter than an interval is said to be.
+/// Without an axis, the bars of an experiment with faults show its phases; the page reports a fault shorter
+/// than an interval.
 #[test]
 fn bars_are_of_phases() {
     let mut summary = support::with_phases(support::run("faults", "", 2));
@@ -236,7 +237,7 @@ fn bars_are_of_phases() {
     );
 }
 
-/// The option of a choice with this label, however deep it stands.
+/// Finds a choice with this label at any depth.
 fn choice<'a>(blocks: &'a [Block], label: &str) -> Option<&'a Choice> {
     blocks.iter().find_map(|block| match block {
         Block::Choice(found) if found.label == label => Some(found),
@@ -248,8 +249,8 @@ fn choice<'a>(blocks: &'a [Block], label: &str) -> Option<&'a Choice> {
     })
 }
 
-/// All runs of a point lie over each other, each with its own values, under the bands of the fault and beside the rate
-/// before it; what one run alone shows is below, to choose from.
+/// All runs of a point are in one chart, each with its own values, with the bands of the fault and the rate before it;
+/// details of single runs are below, to choose from.
 #[test]
 fn runs_are_overlaid() {
     let summary = support::with_phases(support::run("overlaid", "", 4));
@@ -313,7 +314,7 @@ fn runs_are_overlaid() {
     );
 }
 
-/// A run of few intervals and samples is said to be too short in a sentence each, instead of charts of two points.
+/// For runs with few intervals and samples, sentences say that they are too short, instead of charts of two points.
 #[test]
 fn short_runs_get_sentences() {
     let summary = support::run("short", "", 2);
@@ -347,8 +348,8 @@ fn short_runs_get_sentences() {
     );
 }
 
-/// The knee of a line that levels off stands on every chart of it, with a sentence of how it comes about; of one that
-/// still grows it is said that there is none.
+/// The knee of a line that levels off is marked on every chart of it and explained in a sentence; for a line that still
+/// grows, the page says that there is none.
 #[test]
 fn knees_are_drawn() {
     let estimate = |mean: f64| Estimate {

@@ -1,5 +1,5 @@
-//! Pages in a real browser: they load without a complaint or a request, draw every chart, fit phones
-//! and screens, and print. With BRUNT_PAGES set to a folder, pages and pictures are left there.
+//! Tests pages in a real browser: they load without errors or requests, draw every chart, fit phones and screens, and
+//! print. If BRUNT_PAGES is set to a folder, pages and pictures are kept there.
 
 use std::path::Path;
 
@@ -10,8 +10,7 @@ use brunt_report::capture::{self, Source};
 use brunt_report::experiment::Details;
 use brunt_report::html;
 
-/// Counts charts on show, and those whose canvas is blank where lines belong: no pixel differs from its
-/// background inside of the axes.
+/// Counts visible charts, and those whose canvas is blank: inside the axes no pixel differs from the background.
 const BLANK: &str = "(() => {
     const blank = [];
     let count = 0;
@@ -33,7 +32,7 @@ const BLANK: &str = "(() => {
     return { count, blank };
 })()";
 
-/// Elements that make the page wider than its window.
+/// Finds elements that make the page wider than its window.
 const WIDE: &str = "(() => {
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return [];
@@ -41,7 +40,7 @@ const WIDE: &str = "(() => {
         .map(e => e.tagName + '.' + e.className).slice(0, 9);
 })()";
 
-/// Looks at a page in every way; `charts` is how many it shows at least.
+/// Checks a page in every way; `charts` is the minimum number of charts it shows.
 fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u64) {
     let file = folder.join(format!("{name}.html"));
     std::fs::write(&file, page).unwrap();
@@ -72,7 +71,7 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
             if width < 500 { 2400 } else { 1700 },
         );
     }
-    // A4 less its margins; wider content would make the printer shrink everything.
+    // A4 minus its margins; wider content would make the printer shrink everything.
     browser.open(&file, 695, false);
     browser.call(
         "Emulation.setEmulatedMedia",
@@ -97,10 +96,10 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
     assert_eq!(browser.complaints, Vec::<String>::new(), "{name}");
 }
 
-/// Pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
+/// Pages of experiments, with and without data, in light and dark, on screens, phones and paper.
 #[test]
 fn experiments_in_a_browser() {
-    // Long because it is one list of cases, best read in one place.
+    // Long because it is one list of cases, easiest to read in one place.
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
     let Some(mut browser) = Browser::start(folder) else {
@@ -131,7 +130,7 @@ fn experiments_in_a_browser() {
     assert_eq!(doubts.count(), 1);
     check(&mut browser, folder, "sizes", &html::render(&page), 10);
 
-    // Cursors move together; keys read values aloud; a table is made when it is asked for.
+    // Cursors move together; keys announce values; a table is created on demand.
     browser.open(&folder.join("sizes.html"), 1280, false);
     let seen = browser.evaluate(
         "(() => {
@@ -158,7 +157,7 @@ fn experiments_in_a_browser() {
         "{seen}"
     );
 
-    // Dragging over one chart looks closer on all of its axis; a button shows the whole again.
+    // Dragging over one chart zooms all charts of its axis; a button resets the zoom.
     let place = browser.evaluate(
         "(() => {
             const figure = [...document.querySelectorAll('figure.chart')].find(f => f.querySelector('.fault') && !f.closest('[hidden]'));
@@ -183,7 +182,7 @@ fn experiments_in_a_browser() {
     browser
         .evaluate("[...document.querySelectorAll('.zoom')].find(button => !button.hidden).click()");
     assert_eq!(browser.evaluate(closer), 0);
-    // Names in a legend hide their lines; the button makes a light page dark, whatever the system says.
+    // Names in a legend hide their lines; the button switches a light page to dark, whatever the system prefers.
     let pressed = browser.evaluate("(() => { const key = document.querySelector('button.key'); key.click(); return key.ariaPressed; })()");
     assert_eq!(pressed, "false");
     assert_eq!(
@@ -202,7 +201,7 @@ fn experiments_in_a_browser() {
     let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
     check(&mut browser, folder, "comparison", &html::render(&page), 4);
 
-    // One repetition, no axis, no tables: sentences where figures would be.
+    // One repetition, no axis, no tables: sentences in place of figures.
     let bare = support::run("bare", "", 1);
     let details = Details {
         missing: Some("The result has no tables.".into()),
@@ -213,7 +212,7 @@ fn experiments_in_a_browser() {
     check(&mut browser, folder, "bare", &page, 0);
 }
 
-/// A page of a real capture, looked at in the same ways.
+/// A page of a real capture, checked in the same ways.
 #[test]
 fn captures_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
@@ -247,7 +246,7 @@ fn captures_in_a_browser() {
     check(&mut browser, folder, "capture", &page, 3);
 }
 
-/// Any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
+/// Checks any page on disk: BRUNT_LOOK names the file, BRUNT_PAGES the folder for pictures.
 #[test]
 fn look_at_a_page() {
     let Some(page) = std::env::var_os("BRUNT_LOOK") else {

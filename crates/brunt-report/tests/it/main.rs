@@ -1,4 +1,4 @@
-//! Pages of real experiments and captures: what they hold as data, and how they look in a browser.
+//! Tests pages of real experiments and captures: their contents as data, and their appearance in a browser.
 
 mod holds;
 mod looks;

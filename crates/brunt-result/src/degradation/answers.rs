@@ -1,39 +1,39 @@
-//! When a fault became visible in a figure of each run and when the figure was back, from the evidence of all runs that
-//! are judged together.
+//! Determines when a fault became visible in a figure of each run and when the figure recovered, from the evidence of
+//! all runs that are judged together.
 //!
-//! The rule: an effect is shown, or there is none of [`NOTICEABLE`], or it is [`Answer::Inconclusive`]; a return is
-//! [`paths`]' to judge, and only of an effect that is shown.
+//! The rule: an effect is shown, or an effect of [`NOTICEABLE`] is ruled out, or the answer is
+//! [`Answer::Inconclusive`]. [`paths`] judges recovery, and only if an effect was shown.
 
 use super::evidence::{Evidence, Form, RunSeries, VerdictBasis, evidence};
 use super::paths::{self, Return};
 use super::{Answer, HOLD, NOTICEABLE};
 
-/// What may be spent on each of several runs alone of the chance of a false alarm.
+/// Part of the false-alarm probability available for testing each of several runs alone.
 const ALONE: f64 = 0.25;
 
-/// What the intervals of a run say of one fault, in one figure.
+/// Conclusions about one fault in one figure of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
     pub detected: Answer,
     pub recovered: Answer,
-    /// The share by which the figure would have had to be worse while the fault was there, to be seen.
+    /// Smallest worsening during the fault that would have been detected, as a share.
     pub noticeable: f64,
-    /// Up to when the series would have had to go on, or the next fault to wait, to tell whether the metric recovered;
-    /// `None` where its length left nothing open.
+    /// Time until which the series would have had to continue, or the next fault to wait, to show whether the metric
+    /// recovered; `None` if the series was long enough.
     pub too_short_until_s: Option<f64>,
-    /// Until when the effect lasted; `None` where that is open, infinite of one that lasted to the end.
+    /// When the effect ended; `None` if unknown, infinite if it lasted to the end.
     pub until_s: Option<f64>,
-    /// The interval from which on the series is usual again; `None` where there is none.
+    /// First interval from which the series is usual again; `None` if there is none.
     pub usual_from: Option<usize>,
     pub evidence: Evidence,
-    /// How the verdict came about.
+    /// Basis of the verdict.
     pub verdict: VerdictBasis,
 }
 
-/// Of runs that are judged together, at this chance of a false alarm; `None` without enough intervals.
+/// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
-/// What all show together is shown, but not of a run that shows there was nothing in it. What all together do not
-/// show, since they differ, some may still show alone.
+/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. If the runs
+/// differ too much to show an effect together, single runs may still show it alone.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
     let together = match runs {
         [run] => run.evidence_alone()?,
@@ -72,7 +72,7 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
     runs.iter().zip(hit).zip(alone).map(of).collect()
 }
 
-/// Of a run in which no effect was shown.
+/// Answers for a run in which no effect was shown.
 fn unseen(run: &RunSeries, evidence: &Evidence, runs: usize, chance: f64) -> Answers {
     let no_effect = evidence.noticeable <= NOTICEABLE;
     Answers {
@@ -98,14 +98,15 @@ fn unseen(run: &RunSeries, evidence: &Evidence, runs: usize, chance: f64) -> Ans
     }
 }
 
-/// Whether a run went on for long enough after its fault.
+/// Whether a run continued for long enough after its fault.
 fn holds(run: &RunSeries) -> bool {
     let end_s = run.end_s.last().copied().unwrap_or(0.0);
     run.fault_end_s
         .is_some_and(|fault_end_s| end_s - fault_end_s >= HOLD.as_secs_f64() * 0.999)
 }
 
-/// Up to when a run would have had to go on to show a return at this time: whole intervals, one more than fits.
+/// Time until which a run would have had to continue to show a recovery at `begin_s`: `HOLD` later, plus the longest
+/// interval, because only whole intervals count.
 fn until(run: &RunSeries, begin_s: f64) -> f64 {
     let lengths = run
         .start_s

@@ -1,4 +1,4 @@
-//! What a fault cost each of several runs that are judged together.
+//! Computes what a fault cost each of several runs that are judged together.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use super::{
     TooShort, failed_share,
 };
 
-/// The intervals of a run as far as they say anything of one of its faults.
+/// The intervals of a run that are informative about one of its faults.
 pub(super) struct Input {
-    /// Until the next fault.
+    /// Intervals until the next fault.
     pub series: Vec<IntervalFigures>,
     pub fault: FaultSpan,
-    /// The baseline's times.
+    /// Start and end of the baseline.
     pub before: (f64, f64),
     /// When the next fault begins.
     pub horizon_s: f64,
-    /// What the run shows alone, in the rate and in both figures of response times: asked for once, though the run is
-    /// judged alone and again with others.
+    /// The evidence of this run alone, for the rate and both response-time figures. Computed once, although the run is
+    /// judged alone and again together with others.
     pub alone: [Arc<Alone>; 3],
 }
 
-/// The figure of [`Input::alone`] that is the rate.
+/// Index of the rate in [`Input::alone`].
 const RATE: usize = 0;
 
 impl Input {
-    /// Of fault `index`; `None` without a baseline, or of a fault that no interval saw.
+    /// The input for fault `index`; `None` without a baseline, or if no interval saw the fault.
     pub fn of(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) -> Option<Input> {
         let fault = faults[index];
         let begin_s = series.first()?.start_s;
-        // What has been there from the start is what the run is like. If it goes, that is not usual any more.
+        // A fault present from the start is part of the run's usual state. Once it ends, that state is no longer usual.
         let later = faults.iter().filter(|other| other.start_s > begin_s);
         let first_s = later
             .map(|other| other.start_s)
@@ -50,7 +50,7 @@ impl Input {
             .filter(|end_s| *end_s <= first_s)
             .fold(f64::NEG_INFINITY, f64::max);
         let end_s = fault.end_s.unwrap_or(f64::INFINITY);
-        // Another fault that begins after this one has ended ends what can be told of this one.
+        // The horizon is the next fault that begins after this one has ended.
         let horizon_s = faults
             .iter()
             .map(|other| other.start_s)
@@ -79,14 +79,14 @@ impl Input {
         self.series.iter().filter(move |one| one.end_s <= until_s)
     }
 
-    /// How long the fault was there in an interval.
+    /// How long the fault was present in an interval.
     fn covered_s(&self, one: &IntervalFigures) -> f64 {
         let end_s = self.fault.end_s.unwrap_or(f64::INFINITY);
         (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
     }
 
-    /// A figure by which intervals are judged, as a share by which it is worse; `None` of an interval that
-    /// says nothing. `figure` is its place in [`Input::alone`].
+    /// The series of one figure, as the share by which each interval is worse. `worse` returns `None` for an interval
+    /// without information. `figure` is the index in [`Input::alone`].
     pub fn relative(
         &self,
         figure: usize,
@@ -108,7 +108,7 @@ impl Input {
             let cover = self.covered_s(one) / (one.end_s - one.start_s);
             let is_before = one.start_s < self.fault.start_s && cover <= 0.0;
             let other = is_before && one.end_s > self.before.1;
-            // One that the next fault reaches into says nothing.
+            // An interval that overlaps the next fault is not informative.
             let cut = one.end_s > self.horizon_s + 1e-9;
             let value = worse(at, one).filter(|value| value.is_finite());
             run.worse.push(value.unwrap_or(0.0));
@@ -127,8 +127,8 @@ impl Input {
     }
 }
 
-/// A band around the middle of a baseline, for people: median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`]
-/// spreads, where a spread is 1.4826 times the median distance from the median. No verdict goes by it.
+/// A band around the median of a baseline, for display only: median ± the larger of [`BAND_SHARE`] of it and
+/// [`BAND_SPREADS`] spreads, where a spread is 1.4826 times the median absolute deviation. Verdicts don't use it.
 pub(super) fn band(before: &[f64]) -> Option<(f64, f64)> {
     if before.len() < BASELINE_MIN {
         return None;
@@ -162,7 +162,7 @@ pub(super) fn baseline<'a>(before: impl Iterator<Item = &'a IntervalFigures>) ->
     })
 }
 
-/// What the same fault cost each of these runs, at this chance of a false alarm for all of them together.
+/// What the same fault cost each of these runs, at this probability of a false alarm over all of them.
 pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     let known: Vec<(Arc<Input>, Baseline, RunSeries)> = runs
         .iter()
@@ -199,7 +199,7 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     .collect()
 }
 
-/// The rate's part, and that of failures.
+/// The effect on the rate and on failures.
 fn of_rate(
     input: &Input,
     baseline: Baseline,
@@ -208,7 +208,7 @@ fn of_rate(
 ) -> Degradation {
     let (fault, horizon_s) = (input.fault, input.horizon_s);
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
-    // By how much less would have been usual in each interval.
+    // The usual shortfall that the model predicts for each interval without the fault.
     let usual = usual(series, &answers.evidence, answers.usual_from);
     let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
     let all = &input.series;
@@ -228,7 +228,7 @@ fn of_rate(
     let lost = answers.until_s.map(|until_s| {
         let (mut requests, mut bytes) = (0.0, 0.0);
         for at in touched(all, fault.start_s, until_s.min(horizon_s)) {
-            // The next fault may begin within the last one.
+            // The next fault may begin within the last interval.
             let time = all[at].end_s.min(horizon_s) - all[at].start_s;
             let part = time / (all[at].end_s - all[at].start_s);
             let share = expected(at) / baseline.requests_per_second;
@@ -247,7 +247,7 @@ fn of_rate(
         lost_bytes: lost.map(|(_, bytes)| bytes),
         detected: answers.detected,
         recovered: match answers.detected {
-            // Of what never showed nothing is left.
+            // A fault that never ended and never showed an effect has no recovery.
             Answer::Never if fault.end_s.is_none() => Answer::Never,
             _ => answers.recovered,
         },

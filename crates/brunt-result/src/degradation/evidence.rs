@@ -1,17 +1,17 @@
-//! Whether a fault had an effect: the evidence of one run, and of all runs of a point together.
+//! Determines whether a fault had an effect, from one run or from all runs of a point together.
 //!
-//! An interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975): [`noise_model`] explains
-//! each run's figure, and the effect's size is one of its coefficients. Several forms of the effect are asked for, since
-//! a fault need not work for as long as it is there: over the whole window, and over its first part of two, four, eight
-//! … intervals. Each form gets a share of [`ALPHA`] (Bonferroni), as do series with and without what came after the
-//! fault, and with outliers held at their full or at little weight (errors that are normal, or Student's t; Lange,
-//! Little and Taylor, Robust statistical modeling using the t distribution, 1989).
+//! This is an interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975): [`noise_model`]
+//! explains each run's figure, and the effect's size is one of its coefficients. Several forms of the effect are
+//! tested, because a fault may have an effect for only part of its time: over the whole window, and over its first two,
+//! four, eight … intervals. Each form gets a share of [`ALPHA`] (Bonferroni). So do series with and without the
+//! intervals after the fault, and errors that are normal or Student's t, which gives outliers full or little weight
+//! (Lange, Little and Taylor, Robust statistical modeling using the t distribution, 1989).
 //!
 //! Over runs, sizes are combined with a random effect (DerSimonian and Laird, Meta-analysis in clinical trials, 1986):
-//! runs that agree need no more proof than their noise asks for, runs that differ have to show the effect in spite
-//! of it. Degrees of freedom are Satterthwaite's (1946).
+//! if runs agree, only their noise counts; if they differ, the effect has to exceed those differences too. Degrees of
+//! freedom are Satterthwaite's (1946).
 //!
-//! The rule: the same intervals give the same evidence, whatever they are asked for.
+//! The rule: the same intervals always give the same evidence, whatever question is asked.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,48 +25,48 @@ use super::noise_model::{
     add_wave, models,
 };
 
-/// Chance that an effect is reported of a point where there is none.
+/// Probability of reporting an effect for a point that has none.
 pub const ALPHA: f64 = 0.01;
-/// The same of a single run.
+/// The same for a single run.
 pub(super) const ALPHA_RUN: f64 = 0.005;
-/// Smaller effects, as a share of the usual level, are none.
+/// Smaller effects, as a share of the usual level, count as none.
 pub const MARGIN: f64 = 0.005;
-/// Chance to miss an effect of [`Evidence::noticeable`].
+/// Probability of missing an effect of the size [`Evidence::noticeable`].
 const MISS: f64 = 0.05;
-/// Models that weigh less than this add nothing.
+/// Models with less weight than this are ignored.
 const WEIGHT_MIN: f64 = 1e-3;
-/// Standard errors beyond which a size is ruled out.
+/// An effect this many standard errors above the estimate is ruled out.
 const EXCLUDED: f64 = 3.0;
-/// Degrees of freedom of errors with outliers.
+/// Degrees of freedom of the t distribution that models outliers.
 const TAILS: f64 = 4.0;
 
 /// One figure of one run: by how much it was worse than usual, as a share of the usual level.
 #[derive(Clone, Debug)]
 pub(super) struct RunSeries {
-    /// Of each interval; positive is worse.
+    /// Value of each interval; positive is worse.
     pub worse: Vec<f64>,
-    /// Whether the interval says anything of this fault: others may hide it.
+    /// Whether the interval is informative about this fault; other faults may mask it.
     pub known: Vec<bool>,
     /// The share of each interval that the fault covers.
     pub cover: Vec<f64>,
     pub start_s: Vec<f64>,
     pub end_s: Vec<f64>,
-    /// The first interval that the fault covers; all before are usual.
+    /// First interval that the fault covers; all earlier ones are usual.
     pub begin: usize,
-    /// The first one after it; at most the number of intervals.
+    /// First interval after the fault; the number of intervals if there is none.
     pub after: usize,
-    /// When the fault ended, if it did.
+    /// End of the fault, if it ended.
     pub fault_end_s: Option<f64>,
     pub fault_start_s: f64,
-    /// What it shows alone, once that was asked for.
+    /// Evidence of this run alone, computed on first use.
     pub alone: Arc<Alone>,
 }
 
-/// What a run shows alone; `None` if it has too few intervals.
+/// Evidence of one run alone; `None` if it has too few intervals.
 pub(super) type Alone = OnceLock<Option<Evidence>>;
 
 impl RunSeries {
-    /// What it shows alone.
+    /// Evidence of this run alone.
     pub fn evidence_alone(&self) -> Option<Evidence> {
         self.alone.get_or_init(|| evidence(&[self])).clone()
     }
@@ -105,22 +105,22 @@ pub struct VerdictBasis {
 }
 
 impl VerdictBasis {
-    /// The one of most runs.
+    /// The basis that covers the most runs.
     pub(super) fn clearest(of: impl Iterator<Item = VerdictBasis>) -> Option<VerdictBasis> {
         of.max_by_key(|basis| basis.runs)
     }
 }
 
 impl Evidence {
-    /// Whether it rules out half of an effect of this size, over the whole window.
+    /// Whether the evidence rules out half of an effect of this size over the whole window.
     pub fn excludes(&self, size: f64) -> bool {
         let (whole, error) = self.whole;
         self.noticeable <= NOTICEABLE && whole + EXCLUDED * error < 0.5 * size
     }
 
-    /// The one that shows more, with the sharper answer of both to what would have been noticed.
+    /// Returns the stronger evidence, with the sharper of both bounds on what would have been noticed.
     fn or(self, found: Evidence) -> Evidence {
-        // What would be noticed is a question about the whole window.
+        // What would be noticed refers to the whole window.
         let is_narrower = found.form == Form::Whole && found.noticeable < self.noticeable;
         let (noticeable, whole) = match is_narrower {
             true => (found.noticeable, found.whole),
@@ -138,7 +138,8 @@ impl Evidence {
         }
     }
 
-    /// The verdict that results keep. `runs` were judged together; `limit` is the chance of a false alarm that was allowed.
+    /// The verdict as stored in results. `runs` is the number of runs judged together; `limit` is the accepted
+    /// probability of a false alarm.
     pub fn basis(&self, runs: usize, limit: f64) -> VerdictBasis {
         let Covariance { alike, apart } = self.covariance;
         let first = match self.form {
@@ -167,44 +168,44 @@ impl Evidence {
     }
 }
 
-/// Which intervals the effect is looked for in.
+/// The intervals in which an effect is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
-    /// As long as the fault is there.
+    /// As long as the fault is present.
     Whole,
-    /// So many intervals from its begin on.
+    /// This many intervals from the fault's start.
     First(usize),
-    /// As long as it is there, and the interval after it.
+    /// As long as the fault is present, and one more interval.
     AndNext,
 }
 
-/// What runs say together.
+/// What a set of runs shows together.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
-    /// Chance of something like it without an effect.
+    /// Probability of evidence this strong without an effect.
     pub chance: f64,
-    /// Size of the effect as a share of the usual level, positive is worse; of the form that shows it best.
+    /// Size of the effect as a share of the usual level, for the form that shows it best; positive is worse.
     pub size: f64,
-    /// Its standard error.
+    /// Standard error of `size`.
     pub error: f64,
-    /// An effect of this size over the whole window would have been reported in 95 of 100 cases.
+    /// Size of an effect over the whole window that would have been reported in 95 of 100 cases.
     pub noticeable: f64,
-    /// Size over the whole window and its error.
+    /// Size over the whole window, and its standard error.
     pub whole: (f64, f64),
     pub form: Form,
     /// The model that the intervals support most.
     pub covariance: Covariance,
     pub usual_forms: &'static [usize],
-    /// Its wave, in radians an interval.
+    /// Frequency of the model's wave, in radians per interval.
     pub wave: f64,
-    /// Whether the effect was seen against what came after as well.
+    /// Whether the effect was also measured against the intervals after the fault.
     pub with_after: bool,
-    /// Deviation of an interval's errors.
+    /// Standard deviation of an interval's error.
     pub deviation: f64,
 }
 
-/// Noise that may be, of runs that do have an effect: what the intervals support most if all after the fault is usual,
-/// if nothing is known of it, and if the effect lasts for good.
+/// Plausible noise models of runs that have an effect: those the intervals support most if everything after the fault
+/// is usual, if it is unknown, and if the effect is permanent.
 pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
     let mut found: Vec<Noise> = Vec::new();
     for after in [After::Usual, After::Unknown, After::Lasting] {
@@ -245,15 +246,15 @@ enum After {
     Lasting,
 }
 
-/// A model of what is usual, without its sizes.
+/// A model of usual behaviour, without its coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Noise {
     pub covariance: Covariance,
     pub forms: &'static [usize],
 }
 
-/// The rows of a run: what is usual, and an effect of this form. What comes after counts as usual from interval `from`
-/// on; `None` leaves it out.
+/// The model's rows for a run: usual behaviour, and an effect of this form. Intervals after the effect count as usual
+/// from interval `from` on; `None` leaves them out.
 pub(super) fn design(run: &RunSeries, form: Form, from: Option<usize>) -> Design {
     let count = run.len();
     let end = match form {
@@ -279,7 +280,7 @@ pub(super) fn design(run: &RunSeries, form: Form, from: Option<usize>) -> Design
     Design { rows, weights }
 }
 
-/// Effects that may be asked for, each with its share of the chance of a false alarm.
+/// The forms of effect to test, each with its share of the false-alarm probability.
 fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
     let shortest = runs
         .iter()
@@ -302,7 +303,7 @@ fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
         .collect()
 }
 
-/// What these runs say together; `None` if they have too few intervals.
+/// What these runs show together; `None` if they have too few intervals.
 pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
     let longest = runs.iter().map(|run| run.len()).max()?;
     let mut best: Option<Evidence> = None;
@@ -359,8 +360,8 @@ pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
     best
 }
 
-/// Models of the same runs with outliers at a small weight, and by how much the variance of the effect is larger than
-/// they say; `None` where that makes no sense.
+/// Models of the same runs that give outliers a small weight, and the factor by which the variance of the effect
+/// exceeds theirs; `None` if such a model does not apply.
 fn with_outliers(
     designs: &[Design],
     normal: &[Model],
@@ -401,7 +402,7 @@ fn with_outliers(
         }
     }
     let (weight, square, slope) = (weight / count, square / count, slope / count);
-    // Two heaps of equal size have no middle.
+    // Errors in two clusters of equal size have no centre.
     if slope < 0.25 {
         return None;
     }
@@ -416,8 +417,8 @@ fn with_outliers(
     (!robust.is_empty()).then_some((robust, weight * square / slope.powi(2)))
 }
 
-/// What a model leaves unexplained of a run, interval by interval, in the errors' own terms; weights count for the fit
-/// and not for the size.
+/// The residuals of a run by interval, in units of the original errors: weights affect the fit, but not the
+/// residuals' size.
 fn rests(run: &Design, covariance: Covariance, forms: &[usize]) -> Vec<(usize, f64)> {
     let mut with_effect = forms.to_vec();
     with_effect.push(EFFECT);
@@ -437,7 +438,7 @@ pub(super) fn heaviest(models: &[Model]) -> &Model {
         .expect("there is at least one model")
 }
 
-/// The size of the effect over runs, by a model: size, variance and degrees of freedom.
+/// The size of the effect over runs according to a model: size, variance and degrees of freedom.
 fn over_runs(model: &Model, widen: f64) -> Option<(f64, f64, f64)> {
     let known: Vec<(f64, f64)> = model
         .fits
@@ -470,7 +471,7 @@ fn over_runs(model: &Model, widen: f64) -> Option<(f64, f64, f64)> {
     Some((size, within + more, freedom))
 }
 
-/// What models say together of an effect, with this share of the chance of a false alarm.
+/// Combines the models' conclusions about an effect, at this share of the false-alarm probability.
 fn combined(models: &[Model], widen: f64, share: f64, form: Form, with_after: bool) -> Evidence {
     let best = heaviest(models);
     let (mut chance, mut size, mut variance, mut freedom, mut weights) = (0.0, 0.0, 0.0, 0.0, 0.0);

@@ -1,6 +1,6 @@
-//! What is known of each interval of a run: the input of everything that is concluded about faults.
+//! The figures of each interval of a run: the input of all conclusions about faults.
 //!
-//! The rule: nothing here knows of faults.
+//! The rule: nothing here depends on faults.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use brunt_core::{Histogram, rank};
 /// One interval of a run. Times in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IntervalFigures {
-    /// Its begin.
+    /// Start of the interval.
     pub start_s: f64,
-    /// Its end.
+    /// End of the interval.
     pub end_s: f64,
     /// Requests completed in it.
     pub requests: u64,
-    /// Bytes of those.
+    /// Bytes of these requests.
     pub bytes: u64,
-    /// Requests that ended otherwise than well in it.
+    /// Requests that failed in it.
     pub failed: u64,
-    /// Mean response time of those completed, in microseconds; `None` if none was.
+    /// Mean response time of the completed requests, in microseconds; `None` without any.
     pub response_mean_us: Option<f64>,
-    /// Its 99th percentile.
+    /// 99th percentile of these response times.
     pub response_p99_us: Option<f64>,
-    /// Its maximum.
+    /// Maximum of these response times.
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end and not answered; `None` if nobody knows.
+    /// Requests that were due by its end but not answered; `None` if unknown.
     pub waiting: Option<WaitingFigures>,
-    /// Distributions of these times; `None` of results from disk, whose tables have none for each interval.
+    /// Distributions of these times; `None` for results read from disk, whose tables don't store them per interval.
     pub times: Option<Arc<IntervalTimes>>,
 }
 
@@ -37,22 +37,23 @@ impl IntervalFigures {
     }
 }
 
-/// Buckets in an octave of what is kept of each interval: a percentile over intervals is at most 0.8 % too long.
+/// Buckets per octave in the distributions kept for each interval: a percentile over intervals is at most
+/// 0.8 % too high.
 const BUCKETS: u64 = 128;
 
-/// How long requests waited that were due by an interval's end and not answered, since they were due.
+/// Ages of the requests that were due by an interval's end but not answered, counted from when they were due.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WaitingFigures {
-    /// How many there were.
+    /// Number of these requests.
     pub requests: u64,
-    /// Mean of their ages, in microseconds; `None` without any.
+    /// Mean age in microseconds; `None` without any.
     pub mean_us: Option<f64>,
     /// Age of the oldest.
     pub oldest_us: Option<f64>,
 }
 
 impl WaitingFigures {
-    /// Of a histogram of ages.
+    /// From a histogram of ages.
     pub fn of(ages: &Histogram) -> WaitingFigures {
         WaitingFigures {
             requests: ages.count(),
@@ -62,17 +63,17 @@ impl WaitingFigures {
     }
 }
 
-/// How the times of an interval are distributed, as far as percentiles over several intervals need that.
+/// Distribution of an interval's times, coarse but sufficient for percentiles over several intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IntervalTimes {
-    /// Response times: the longest of each bucket in nanoseconds, ascending, and how many.
+    /// Response times: the upper edge of each bucket in nanoseconds, ascending, and its count.
     pub(super) answered: Vec<(u64, u64)>,
-    /// Ages of those that wait.
+    /// Ages of outstanding requests.
     pub(super) waiting: Vec<(u64, u64)>,
 }
 
 impl IntervalTimes {
-    /// Of response times, and of ages at its end.
+    /// From the response times in the interval and the ages at its end.
     pub fn of(response: &Histogram, waiting: &Histogram) -> Arc<IntervalTimes> {
         Arc::new(IntervalTimes {
             answered: coarse(response),
@@ -80,18 +81,18 @@ impl IntervalTimes {
         })
     }
 
-    /// The 99th percentile of both, in microseconds; `None` without any.
+    /// The 99th percentile of response times and ages together, in microseconds; `None` without any.
     pub(super) fn p99_us(&self) -> Option<f64> {
         p99_us(self.answered.iter().chain(&self.waiting).copied().collect())
     }
 }
 
-/// The buckets of a histogram, fewer and wider.
+/// Merges a histogram's buckets into fewer, wider ones.
 fn coarse(of: &Histogram) -> Vec<(u64, u64)> {
     let longest = of.max().map_or(0, |max| max.0);
     let mut kept: Vec<(u64, u64)> = Vec::new();
     for (high, count) in of.buckets() {
-        // As many bits below the first as make up a bucket are set.
+        // The upper edge of a bucket: all bits below the bucket's precision are set.
         let width = (high.0 | BUCKETS).ilog2() - BUCKETS.ilog2();
         let edge = (high.0 | ((1 << width) - 1)).min(longest);
         match kept.last_mut() {
@@ -102,7 +103,7 @@ fn coarse(of: &Histogram) -> Vec<(u64, u64)> {
     kept
 }
 
-/// The 99th percentile of counted nanoseconds, in microseconds.
+/// The 99th percentile of nanoseconds with their counts, in microseconds.
 pub(super) fn p99_us(mut counted: Vec<(u64, u64)>) -> Option<f64> {
     counted.sort_unstable();
     let all = counted.iter().map(|(_, count)| count).sum();
@@ -115,7 +116,7 @@ pub(super) fn p99_us(mut counted: Vec<(u64, u64)>) -> Option<f64> {
     found.map(|(nanos, _)| *nanos as f64 / 1e3)
 }
 
-/// The intervals with some time between `from_s` and `to_s`, by their place, and the part of each that lies there.
+/// The indices of intervals that overlap the time from `from_s` to `to_s`, and the share of each that lies in it.
 pub(super) fn parts(
     series: &[IntervalFigures],
     from_s: f64,
@@ -129,13 +130,13 @@ pub(super) fn parts(
         .filter(|(_, part)| *part > 0.0)
 }
 
-/// Whether a part of an interval is all of it, but for the inaccuracy of the times at which faults begin and end.
+/// Whether a share covers the whole interval, within the accuracy of the times at which faults begin and end.
 pub(super) fn is_whole(part: f64) -> bool {
     part >= 0.999
 }
 
-/// The intervals that say what it was like between two times, as [`parts`] has them: the whole ones. One at the edge mixes
-/// this time with another; such intervals count, with their part, only if there is no other.
+/// The intervals that represent the time between two moments, in the form of [`parts`]: only whole ones, because one at
+/// the edge mixes two states. If there is no whole interval, the partial ones count by their share.
 pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64) -> Vec<(usize, f64)> {
     let all: Vec<(usize, f64)> = parts(series, from_s, to_s).collect();
     let whole = all.iter().filter(|(_, part)| is_whole(*part)).copied();
@@ -143,11 +144,11 @@ pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64) -> Vec
     if whole.is_empty() { all } else { whole }
 }
 
-/// Two times are one if they are closer than this, in seconds.
+/// Times closer than this, in seconds, are treated as equal.
 const SAME_TIME_S: f64 = 1e-6;
 
-/// The intervals of which sums between two times are made. They count whole: what is missing or waits in one at an edge is
-/// due to this time, for the rest of it was as usual.
+/// The intervals to sum over for the time between two moments. They count whole: anything missing or outstanding in an
+/// interval at the edge belongs to this time, because the rest of that interval was usual.
 pub(super) fn touched(
     series: &[IntervalFigures],
     from_s: f64,

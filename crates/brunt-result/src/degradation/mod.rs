@@ -1,41 +1,39 @@
 //! The effect of a fault on rate, response times and errors: pure functions over the intervals of one run, or of all
 //! runs of a point together. A study calls [`of_run`] for each run and fault, and [`over_runs`] for each point, which
-//! judges its runs again, by the evidence of all of them.
+//! judges the runs again by their combined evidence.
 //!
-//! The rules, in full, for the rate:
-//! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. The *level* is their
-//!   mean. Their *band*, for people, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`] spreads; no
-//!   verdict goes by it.
-//! - *Drop*: the share that is missing, while the fault is there, of what would have been usual then (`paths`); in the
-//!   intervals that lie whole in that time, if there are any.
-//! - *Lost*: the usual rate minus the rate, summed from the fault's begin until recovery (or until the data or the next
-//!   fault's begin end it) over whole intervals; unknown where recovery is. What comes back above the usual counts against
-//!   it.
-//! - *Detected*: whether an effect is likelier than noise could make it (`evidence`); then the end of the first interval
-//!   of it (`paths`). Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise
-//!   *inconclusive*.
-//! - *Recovered*: from the fault's end on, the begin of the first interval that is usual again, within [`BACK`], and stays
-//!   so for [`HOLD`] at least (`paths`). A return that is not likely enough is *inconclusive*; so is one of a series
-//!   that ends, or meets the next fault, before [`HOLD`] has passed, which is *too short* to tell.
+//! The rules for the rate:
+//! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. The *level* is
+//!   their mean. The *band*, for display only, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`]
+//!   spreads. Verdicts don't use it.
+//! - *Drop*: the missing share of the rate expected during the fault (`paths`), over the intervals that lie
+//!   completely within it, if there are any.
+//! - *Lost*: the expected rate minus the rate, summed over whole intervals from the fault's start until recovery, or
+//!   until the data ends or the next fault starts. Unknown if recovery is unknown. Rates above the expected one are
+//!   credited.
+//! - *Detected*: if `evidence` shows an effect beyond noise, the end of the first interval with that effect
+//!   (`paths`). Otherwise *never* if a change by [`NOTICEABLE`] would have been seen, and *inconclusive* if not.
+//! - *Recovered*: counted from the fault's end, the start of the first interval that is usual again, within [`BACK`],
+//!   and stays so for at least [`HOLD`] (`paths`). *Inconclusive* if recovery is not likely enough, or if the series
+//!   ends or the next fault starts before [`HOLD`] has passed: then it was *too short* to tell.
 //!
-//! How often these are right, and how often they are wrong, is measured by `brunt-bench verdicts`; the figures are in
-//! `docs/verdicts.md`.
+//! `brunt-bench verdicts` measures how often these answers are right and wrong; `docs/verdicts.md` has the figures.
 //!
-//! For response times, of their mean and of their p99. They are those of requests that were answered in an interval, and the
-//! ages at its end of those that were due by then and not answered (`times`); several intervals have the ages at the end
-//! of all of them:
-//! - *Baseline*, *band* and *level* as above; it is the band's upper edge that is shown, and the levels are the mean and the
-//!   p99 of all its requests. Verdicts are about logarithms, as response times grow by factors.
-//! - *Factor*: how many times the level the mean and the p99 of all requests were while the fault was there.
+//! The rules for the mean and the p99 of response times. They cover requests answered in an interval, and the ages of
+//! requests that were due by its end but not answered (`times`). Several intervals together use the ages at the end
+//! of the last one:
+//! - *Baseline*, *band* and *level* as above. The band's upper edge is shown; the levels are the mean and the p99 of
+//!   all baseline requests. Verdicts use logarithms, because response times grow by factors.
+//! - *Factor*: mean and p99 of all requests during the fault, as a multiple of the level.
 //! - *Excess wait*, the area: response time beyond the mean's level, summed over all requests answered from the fault's
-//!   begin until the mean is back. Requests that are never answered are not in it.
-//! - *Detected* and *recovered* as above, with longer for lower. In an interval of which no time is known, what is
-//!   outstanding has waited since the last one of which one was.
+//!   start until the mean has recovered. Requests that are never answered are not included.
+//! - *Detected* and *recovered* as above, with longer in place of lower. In an interval without known times,
+//!   outstanding requests are taken to have waited since the last interval that had one.
 //!
-//! For errors: the share of requests that ended otherwise than well, before and during the fault. A request
-//! that is sent again and then done is a slow one, no error.
+//! Errors: the share of requests that failed, before and during the fault. A request that succeeds after a retry counts
+//! as slow, not as an error.
 //!
-//! Never and inconclusive are answers, never zeros.
+//! *Never* and *inconclusive* are answers, never zeros.
 
 mod answers;
 mod cost;
@@ -66,20 +64,20 @@ pub use paths::BACK;
 pub use phases::{PhaseFigures, PhaseKind, PhaseOverRuns, phases, phases_over_runs};
 pub use response::ResponseCost;
 
-/// Fewest intervals of a baseline.
+/// Minimum number of baseline intervals.
 pub const BASELINE_MIN: usize = 3;
-/// Half the band, as a share of the median, at least.
+/// Minimum half-width of the band, as a share of the median.
 pub const BAND_SHARE: f64 = 0.05;
-/// Half the band, in spreads, at least.
+/// Minimum half-width of the band, in spreads.
 pub const BAND_SPREADS: f64 = 3.0;
-/// How long a series has to stay in the band to have recovered.
+/// How long a series has to stay usual to count as recovered.
 pub const HOLD: Duration = Duration::from_secs(1);
 
-/// Version of the methods by which effects of faults are judged. Raised when the same intervals may get another verdict;
-/// results of another version are judged again when they are reported or compared.
+/// Version of the methods that judge the effects of faults. Increased when the same intervals may get another verdict;
+/// results of other versions are judged again when they are reported or compared.
 pub const METHODS: u32 = 3;
 
-/// A change by this share of the baseline has to be one that would have been seen, before "never seen" is said.
+/// The answer is *never* only if a change by this share of the baseline would have been detected.
 pub const NOTICEABLE: f64 = 0.15;
 
 /// The rate before the fault.
@@ -110,7 +108,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// In a word, as tables have it: `yes`, `never` or `inconclusive`.
+    /// One word for tables: `yes`, `never` or `inconclusive`.
     pub fn word(self) -> &'static str {
         match self {
             Answer::AfterS(_) => "yes",
@@ -138,7 +136,7 @@ pub struct TooShort {
 }
 
 impl TooShort {
-    /// The setting that would have held, for people.
+    /// The setting that would have been long enough, for display.
     pub fn advice(self) -> String {
         let seconds = self.until_s.ceil();
         match self.next_fault {
@@ -195,17 +193,17 @@ pub struct Degradation {
     pub basis: Basis,
 }
 
-/// A fault's times, in seconds from the start of measuring.
+/// Times of a fault, in seconds from the start of measuring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultSpan {
-    /// Its begin.
+    /// Start of the fault.
     pub start_s: f64,
-    /// Its end; `None` when it lasted as long as the run.
+    /// End of the fault; `None` if it lasted until the end of the run.
     pub end_s: Option<f64>,
 }
 
-/// What a cost was computed from, so that the runs of a point can be judged together. It isn't written: a cost that was
-/// read has none, and [`of_run`] makes it again from the intervals.
+/// The input of a cost, so that the runs of a point can be judged together. It is not serialized: a cost that was read
+/// has none, and [`of_run`] computes it again from the intervals.
 #[derive(Clone, Default)]
 pub struct Basis(Option<Arc<Input>>);
 
@@ -215,15 +213,15 @@ impl std::fmt::Debug for Basis {
     }
 }
 
-/// A cost that was read is the one that was written.
+/// Always equal, so that a cost that was read equals the one that was written.
 impl PartialEq for Basis {
     fn eq(&self, _: &Basis) -> bool {
         true
     }
 }
 
-/// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few
-/// intervals before the first one).
+/// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few intervals before
+/// the first fault).
 pub fn of_run(
     series: &[IntervalFigures],
     faults: &[FaultSpan],
@@ -233,7 +231,7 @@ pub fn of_run(
     cost::of_runs(&[input], evidence::ALPHA_RUN).pop()
 }
 
-/// The share of requests that failed, of intervals that count with a part.
+/// The share of failed requests, over intervals weighted by their part.
 fn failed_share<'a>(parts: impl Iterator<Item = (&'a IntervalFigures, f64)>) -> f64 {
     let (mut failed, mut all) = (0.0, 0.0);
     for (one, part) in parts {

@@ -1,41 +1,41 @@
-//! What noise can do: linear models of a figure's series whose errors resemble their neighbours.
+//! Models of noise: linear models of a figure's series with autocorrelated errors.
 //!
-//! The figure of interval t is a usual level, perhaps a slope and a wave, an effect of a known form, and an error. The
+//! The figure of interval t is a usual level, an optional slope and wave, an effect of a known form, and an error. The
 //! error is a first-order autoregression plus independent noise, which covers white noise, slow wandering and nearly
-//! everything between; the same family is an ARMA(1, 1) and, with neighbours that are nearly alike, the local level
+//! everything between. The same family includes ARMA(1, 1) and, with highly correlated neighbours, the local level
 //! model of structural time series (Harvey, Forecasting, structural time series models and the Kalman filter, 1989;
 //! Brodersen et al., Inferring causal impact using Bayesian structural time-series models, 2015).
 //!
-//! Which of these models is right isn't known, and few intervals can't tell. So none is chosen: each weighs as much as
-//! the intervals support it (Schwarz, Estimating the dimension of a model, 1978; Hoeting et al., Bayesian model
-//! averaging, 1999). Uncertainty about the noise thereby widens what can be said about the effect.
+//! It is unknown which of these models is right, and few intervals can't decide it. So none is selected: each is
+//! weighted by how well the intervals support it (Schwarz, Estimating the dimension of a model, 1978; Hoeting et al.,
+//! Bayesian model averaging, 1999). Uncertainty about the noise thus widens the uncertainty about the effect.
 //!
-//! The rule: a model sees every run of a point; runs share the noise, and nothing else.
+//! The rule: a model covers all runs of a point; the runs share the noise and nothing else.
 
-/// The figure, and the forms that may explain it.
+/// Number of columns: the figure, and the forms that may explain it.
 pub(super) const COLUMNS: usize = 6;
-/// The figure.
+/// Column of the figure.
 pub(super) const FIGURE: usize = 0;
-/// 1.
+/// Column of the usual level: always 1.
 pub(super) const USUAL: usize = 1;
-/// A straight line over the run.
+/// Column of a straight line over the run.
 pub(super) const SLOPE: usize = 2;
-/// A wave, with [`COSINE`].
+/// Column of a wave, together with [`COSINE`].
 pub(super) const SINE: usize = 3;
 /// See [`SINE`].
 pub(super) const COSINE: usize = 4;
-/// What the fault does while it is there.
+/// Column of the fault's effect while it lasts.
 pub(super) const EFFECT: usize = 5;
 
 /// The columns of an interval.
 pub(super) type Row = [f64; COLUMNS];
-/// Sums of products of columns, whitened.
+/// Sums of products of whitened columns.
 pub(super) type Moments = [Row; COLUMNS];
 
-/// Deviation of an interval's error that is always possible, as a share of the usual level.
+/// Minimum standard deviation of an interval's error, as a share of the usual level.
 pub(super) const DEVIATION_MIN: f64 = 0.004;
 
-/// Forms that explain a series without a fault.
+/// Sets of forms that explain a series without a fault.
 pub(super) const USUAL_FORMS: [&[usize]; 4] = [
     &[USUAL],
     &[USUAL, SLOPE],
@@ -43,17 +43,17 @@ pub(super) const USUAL_FORMS: [&[usize]; 4] = [
     &[USUAL, SLOPE, SINE, COSINE],
 ];
 
-/// How errors resemble each other.
+/// Covariance of the errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Covariance {
-    /// Correlation of neighbours, of the part that is correlated.
+    /// Correlation of neighbours, for the correlated part.
     pub alike: f64,
     /// Share of the variance that is independent.
     pub apart: f64,
 }
 
 impl Covariance {
-    /// Those that are weighed.
+    /// The candidates to be weighted.
     pub fn all() -> impl Iterator<Item = Covariance> {
         let white = Covariance {
             alike: 0.0,
@@ -67,9 +67,9 @@ impl Covariance {
         std::iter::once(white).chain(others)
     }
 
-    /// Turns rows into independent ones of variance 1, by the Kalman filter of the state that is correlated; those
-    /// of weight 0 are passed over, and a small weight stands for a large independent error. Gives the logarithm of the
-    /// determinant.
+    /// Transforms rows into independent ones of variance 1, with a Kalman filter over the correlated state. Rows
+    /// of weight 0 are skipped; a small weight stands for a large independent error. Returns the logarithm of
+    /// the determinant.
     pub fn whiten(self, rows: &[Row], weights: &[f64], mut each: impl FnMut(usize, &Row)) -> f64 {
         let whitener = self.whitener(weights);
         let mut state = [0.0; COLUMNS];
@@ -88,7 +88,7 @@ impl Covariance {
         whitener.log_det
     }
 
-    /// How columns of a run are whitened one by one.
+    /// Prepares the whitening of a run's columns one at a time.
     pub fn whitener(self, weights: &[f64]) -> Whitener {
         let Covariance { alike, apart } = self;
         let (mut variance, mut log_det) = (1.0 - apart, 0.0);
@@ -125,7 +125,7 @@ impl Covariance {
     }
 }
 
-/// Scale and gain of the filter in each interval; both are 0 of one that is passed over.
+/// Scale and gain of the filter for each interval; both are 0 for skipped intervals.
 pub(super) struct Whitener {
     alike: f64,
     steps: Vec<(f64, f64)>,
@@ -134,7 +134,7 @@ pub(super) struct Whitener {
 }
 
 impl Whitener {
-    /// A column as its independent news.
+    /// Returns the whitened column.
     pub fn column(&self, column: impl Iterator<Item = f64>) -> Vec<f64> {
         let mut state = 0.0;
         column
@@ -149,7 +149,7 @@ impl Whitener {
 }
 
 impl Covariance {
-    /// What the correlated part of errors was in each interval, from those that are known (Rauch, Tung and Striebel,
+    /// Estimates the correlated part of the error in each interval from the known errors (Rauch, Tung and Striebel,
     /// Maximum likelihood estimates of linear dynamic systems, 1965).
     pub fn smoothed(self, errors: &[f64], weights: &[f64]) -> Vec<f64> {
         let Covariance { alike, apart } = self;
@@ -181,18 +181,18 @@ impl Covariance {
 /// A least squares fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
-    /// Of each form; 0 of those that are not in it.
+    /// Coefficient of each form; 0 for forms not in the fit.
     pub coefficients: Row,
-    /// The coefficients' variances, as a multiple of the errors' variance; 0 of those that are not in it.
+    /// Variances of the coefficients, as multiples of the error variance; 0 for forms not in the fit.
     pub variances: Row,
-    /// Sum of squares that is not explained.
+    /// Residual sum of squares.
     pub rest: f64,
-    /// Forms in it.
+    /// Number of forms in the fit.
     pub forms: usize,
 }
 
 impl Fit {
-    /// Explains the figure by these forms; what the others before it explain already is left out.
+    /// Explains the figure by these forms. A form that depends linearly on the ones before it is left out.
     pub fn of(moments: &Moments, forms: &[usize]) -> Fit {
         let mut swept = *moments;
         let mut fit = Fit {
@@ -221,7 +221,7 @@ impl Fit {
         fit
     }
 
-    /// What it says of an interval's figure by these of its forms.
+    /// The part of an interval's figure explained by these forms.
     pub fn explains(&self, row: &Row, forms: &[usize]) -> f64 {
         forms
             .iter()
@@ -247,7 +247,7 @@ fn sweep(matrix: &mut Moments, at: usize) {
     matrix[at][at] = pivot;
 }
 
-/// Rows of a run and their weights.
+/// Rows of a run with their weights.
 #[derive(Clone, Debug)]
 pub(super) struct Design {
     pub rows: Vec<Row>,
@@ -259,16 +259,16 @@ pub(super) struct Design {
 pub(super) struct Model {
     pub covariance: Covariance,
     pub forms: &'static [usize],
-    /// How much the intervals support it; over all models 1.
+    /// Support by the intervals; the weights of all models add up to 1.
     pub weight: f64,
     pub fits: Vec<Fit>,
-    /// Variance of errors.
+    /// Variance of the errors.
     pub variance: f64,
-    /// Intervals beyond those that the fits used up.
+    /// Degrees of freedom: intervals minus those used up by the fits.
     pub freedom: f64,
 }
 
-/// All models of these runs, with the effect in each.
+/// All models of these runs, each including the effect.
 pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covariance>) -> Vec<Model> {
     let count: f64 = runs
         .iter()
@@ -295,7 +295,7 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
                 continue;
             }
             let least = DEVIATION_MIN.powi(2);
-            // The wave's period was searched for: one more that was fitted.
+            // The wave's period was searched for, which counts as one more fitted parameter.
             let searched = if forms.contains(&SINE) { 2.0 } else { 0.0 };
             let log_likelihood = -0.5 * count * (rest / count + least).ln()
                 - 0.5 * log_det
@@ -321,10 +321,10 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
     all
 }
 
-/// Adds the wave that the runs share best, and gives its radians an interval: one period, a phase and a height for each
-/// run.
+/// Adds the wave that fits all runs best, and returns its frequency in radians per interval: one period, with a phase
+/// and an amplitude for each run.
 pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
-    // The usual level, the slope and the effect are no part of a wave.
+    // The wave is fitted to what the usual level and the effect leave unexplained.
     let rests: Vec<Vec<f64>> = runs.iter().map(|run| rest(run, &[USUAL, EFFECT])).collect();
     let power = |turns: f64| -> f64 {
         runs.iter()
@@ -332,8 +332,8 @@ pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
             .map(|(run, rest)| wave_power(rest, &run.weights, turns))
             .sum()
     };
-    // The periodogram at four times its own resolution, of periods of at least two and a half intervals that fit at
-    // least one and a half times.
+    // The periodogram at four times its natural resolution, for periods of at least two and a half intervals that fit
+    // at least one and a half times.
     let size = (4 * longest).next_power_of_two();
     let mut powers = vec![0.0; size / 2];
     for (run, rest) in runs.iter().zip(&rests) {
@@ -357,7 +357,7 @@ pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
     });
     let mut best = step * peak.unwrap_or(first) as f64;
     let mut most = power(best);
-    // Between the steps.
+    // Refine between the steps.
     let mut width = step / 2.0;
     for _ in 0..4 {
         for at in [best - width, best + width] {
@@ -373,7 +373,7 @@ pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
 }
 
 impl Design {
-    /// Makes the wave one of so many radians an interval.
+    /// Sets the wave's frequency, in radians per interval.
     pub fn set_wave(&mut self, turns: f64) {
         for (at, row) in self.rows.iter_mut().enumerate() {
             (row[SINE], row[COSINE]) = (turns * at as f64).sin_cos();
@@ -381,7 +381,7 @@ impl Design {
     }
 }
 
-/// What these forms leave of the figure.
+/// The residuals of the figure after these forms.
 fn rest(run: &Design, forms: &[usize]) -> Vec<f64> {
     let white = Covariance {
         alike: 0.0,
@@ -394,8 +394,8 @@ fn rest(run: &Design, forms: &[usize]) -> Vec<f64> {
         .collect()
 }
 
-/// The sum of squares that a wave of this frequency explains (Scargle, 1982: with the two parts made orthogonal, which
-/// counts where whole periods do not fit).
+/// The sum of squares that a wave of this frequency explains (Scargle, 1982: both parts are made orthogonal, which
+/// matters if whole periods don't fit).
 fn wave_power(rest: &[f64], weights: &[f64], turns: f64) -> f64 {
     let (step_sine, step_cosine) = turns.sin_cos();
     let (mut sine, mut cosine) = (0.0, 1.0);
@@ -418,7 +418,7 @@ fn wave_power(rest: &[f64], weights: &[f64], turns: f64) -> f64 {
     (sy * sy * cc - 2.0 * sy * cy * sc + cy * cy * ss) / det
 }
 
-/// The squares of the Fourier transform's first half, of values and zeros after them: Cooley and Tukey's (1965).
+/// First half of the power spectrum of the values, padded with zeros (Cooley and Tukey, 1965).
 fn periodogram(values: &[f64], size: usize) -> Vec<f64> {
     assert!(size.is_power_of_two() && values.len() <= size);
     let bits = size.trailing_zeros();

@@ -1,4 +1,4 @@
-//! The effect of a fault over the runs of a point.
+//! Combines the effect of a fault over the runs of a point.
 
 use std::sync::Arc;
 
@@ -122,13 +122,13 @@ pub struct ResponseOverRuns {
 }
 
 impl OverRuns {
-    /// How many times as many intervals would have answered, where noise, not its length, left some run without an answer: enough to
-    /// show the drop that there was, or else [`NOTICEABLE`]. `None` where every run has its answers.
+    /// How many times as many intervals would have given every run an answer, if noise and not the run's length left
+    /// one open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if every run has its answers.
     pub fn intervals_wanted(&self) -> Option<f64> {
         if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
             return None;
         }
-        // What can be noticed beyond the margin shrinks with the root of the number of intervals.
+        // The noticeable drop beyond the margin shrinks with the square root of the number of intervals.
         let drop = self.drop.map_or(0.0, |drop| drop.mean).max(NOTICEABLE);
         let times = ((self.noticeable_drop.unwrap_or(1.0) - MARGIN) / (drop - MARGIN)).powi(2);
         Some(times.clamp(2.0, 1000.0).ceil())
@@ -162,15 +162,15 @@ impl ResponseOverRuns {
     }
 }
 
-/// In how many runs something never came about, and in how many noise left it open: `not in 1 run, inconclusive in 2`;
-/// empty where it came about in all.
+/// In how many runs something never happened, and in how many noise left it open: `not in 1 run, inconclusive in 2`;
+/// empty if it happened in all.
 pub fn runs_without(never: usize, open: usize) -> String {
     let never = (never > 0).then(|| format!("not in {}", counted(never, "run")));
     let open = (open > 0).then(|| format!("inconclusive in {open}"));
     never.into_iter().chain(open).collect::<Vec<_>>().join(", ")
 }
 
-/// Over the runs of a point.
+/// Combines the runs of a point.
 pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     let judged = together(runs);
     let alone = runs.iter().map(|run| run.verdict);
@@ -219,8 +219,8 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     }
 }
 
-/// The runs judged again, each by the evidence of all: four runs that each fall by a third show it although none of
-/// them might alone. Costs that were read, whose intervals aren't known, stay as they are.
+/// Judges the runs again, each by the evidence of all: four runs that each fall by a third show an effect together even
+/// if none does alone. Costs that were read, whose intervals are unknown, stay unchanged.
 pub fn together(runs: &[Degradation]) -> Vec<Degradation> {
     let inputs: Option<Vec<Arc<Input>>> = runs.iter().map(|run| run.basis.0.clone()).collect();
     match inputs {

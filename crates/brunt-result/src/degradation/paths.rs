@@ -1,60 +1,60 @@
-//! When an effect began and when it was over: change points with a prior (Barry and Hartigan, A Bayesian analysis for
-//! change point problems, 1993), under the noise that [`super::evidence`] found.
+//! Determines when an effect began and when it ended: change points with a prior (Barry and Hartigan, A Bayesian
+//! analysis for change point problems, 1993), under the noise that [`super::evidence`] found.
 //!
-//! The effect begins in some interval of the fault's window, most likely the first. After the fault it is gone at once,
-//! stays at some level for some intervals, or shrinks in a straight line, and is gone for good. Each of these paths
-//! explains the series more or less well; the posterior says which, and how sure that is.
+//! The effect begins in some interval of the fault's window, most likely the first. After the fault it ends at once,
+//! stays at some level for some intervals, or shrinks in a straight line, and then is gone for good. Each of these
+//! paths explains the series more or less well; the posterior gives the most likely one and its certainty.
 //!
-//! - *Blips*: an interval counts as no worse than the effect itself, so that a few bad ones far from the fault never
+//! - *Blips*: no interval counts as worse than the effect itself, so that a few bad ones long after the fault never
 //!   outweigh the good ones between.
-//! - *Equivalence*: less than [`BACK`] of the usual level missing is back to normal (Schuirmann, two one-sided tests,
-//!   1987), however sure it is that something is missing.
+//! - *Equivalence*: a shortfall below [`BACK`] of the usual level counts as recovered (Schuirmann, two one-sided tests,
+//!   1987), however certain the shortfall is.
 //!
-//! The rule: what isn't much likelier than everything else together isn't said.
+//! The rule: an answer is given only if it is much likelier than all others together.
 
 use super::HOLD;
 use super::evidence::{Evidence, Form, Noise, RunSeries, design, noises};
 use super::interval::median;
 use super::noise_model::{DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener};
 
-/// What may be missing of the usual level when all is as before.
+/// Largest share of the usual level that may be missing after recovery.
 pub const BACK: f64 = 0.05;
-/// How likely a return has to be.
+/// Minimum probability to report a recovery.
 const SURE: f64 = 0.75;
-/// How likely it has to be that there was none.
+/// Minimum probability to report that there was none.
 const SURE_NEVER: f64 = 0.8;
-/// Before the series is seen: the effect is over with the fault.
+/// Prior probability that the effect ends with the fault.
 const AT_ONCE: f64 = 0.4;
-/// Before the series is seen: it lasts until the end.
+/// Prior probability that the effect lasts until the end.
 const FOREVER: f64 = 0.1;
-/// Before the series is seen: the effect begins with the fault.
+/// Prior probability that the effect begins with the fault.
 const WITH_FAULT: f64 = 0.5;
-/// Path lengths that are tried of a long series, before those around the best.
+/// Number of path lengths tried for a long series, before those around the best.
 const TRIED: usize = 60;
 
-/// How well each number of bad intervals after the fault explains a run: its log-likelihood, from none to all.
+/// Log-likelihoods of a run for each number of bad intervals after the fault, from none to all.
 #[derive(Clone, Debug)]
 pub(super) struct Returns {
     likelihoods: Vec<f64>,
 }
 
-/// When a run was back.
+/// When a run recovered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Return {
-    /// After so many intervals.
+    /// After this many intervals.
     After(usize),
-    /// Not before the end.
+    /// Not before the end of the series.
     Never,
-    /// It ended less than [`HOLD`] after this time, which may have been the return.
+    /// The series ended less than [`HOLD`] after this time, which may have been the recovery.
     TooShort { begin_s: f64 },
-    /// Several are about as likely.
+    /// Several answers are about equally likely.
     Unclear,
 }
 
-/// A run's figure as far as paths go by it.
+/// A copy of the run whose figure is limited to the range that paths take into account.
 fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
     let mut run = run.clone();
-    // Deeper than the effect is somebody else's.
+    // Anything worse than the effect has another cause.
     let window = &run.worse[run.begin..run.after];
     let mean = window.iter().sum::<f64>() / window.len().max(1) as f64;
     let effect = evidence.size.max(evidence.whole.0).max(mean);
@@ -66,13 +66,13 @@ fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
     run
 }
 
-/// In which interval of its window, from 0, the effect of a run began.
+/// The interval of the fault's window, from 0, in which the effect of a run began.
 pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
     let run = clamped(run, evidence);
     let from = (evidence.with_after && evidence.form != Form::AndNext).then_some(run.after);
     let mut design = design(&run, evidence.form, from);
     design.set_wave(evidence.wave);
-    // Of an interval that the fault hardly covers nothing can be seen.
+    // An interval that the fault hardly covers shows nothing.
     let first = (run.begin..run.after)
         .find(|at| run.cover[*at] >= 0.25)
         .unwrap_or(run.begin);
@@ -104,18 +104,18 @@ pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
     best.1.saturating_sub(run.begin)
 }
 
-/// Explains a run's figure by what is usual and by paths of an effect.
+/// Explains a run's figure by usual behaviour and by paths of an effect.
 struct Paths {
     whitener: Whitener,
-    /// What is usual, whitened, each of length 1 and orthogonal to the others.
+    /// The columns of usual behaviour, whitened and orthonormal.
     usual: Vec<Vec<f64>>,
-    /// The figure, whitened, without what is usual.
+    /// The whitened figure, without usual behaviour.
     figure: Vec<f64>,
-    /// Its sum of squares.
+    /// Sum of squares of `figure`.
     rest: f64,
-    /// Intervals that count.
+    /// Number of intervals that count.
     count: f64,
-    /// What the noise itself costs.
+    /// Cost of the noise model in the log-likelihood.
     cost: f64,
 }
 
@@ -159,13 +159,13 @@ impl Paths {
         paths
     }
 
-    /// The log-likelihood of a path that explains so much of the sum of squares, with the errors' variance fitted.
+    /// The log-likelihood of a path that explains this much of the sum of squares, with fitted error variance.
     fn fits(&self, explained: f64) -> f64 {
         let variance = (self.rest - explained).max(0.0) / self.count + DEVIATION_MIN.powi(2);
         -0.5 * self.count * variance.ln() - self.cost
     }
 
-    /// A column, whitened, without what is usual, and the sum of squares of all of it.
+    /// A whitened column without usual behaviour, and the sum of squares of the whole whitened column.
     fn unusual(&self, column: impl Iterator<Item = f64>) -> (Vec<f64>, f64) {
         let mut column = self.whitener.column(column);
         let whole = dot(&column, &column);
@@ -176,7 +176,7 @@ impl Paths {
         (column, whole)
     }
 
-    /// The size of an effect, and the log-likelihood.
+    /// The size of an effect, and its log-likelihood.
     fn one(&self, effect: &[f64]) -> (f64, f64) {
         let (effect, whole) = self.unusual(effect.iter().copied());
         let (square, with) = (dot(&effect, &effect), dot(&effect, &self.figure));
@@ -186,7 +186,7 @@ impl Paths {
         (with / square, self.fits(with * with / square))
     }
 
-    /// The size of what is left of an effect, and the log-likelihood of both.
+    /// The size of the remaining effect, and the log-likelihood of both.
     fn two(&self, effect: &[f64], left: &[f64]) -> (f64, f64) {
         let (effect, whole) = self.unusual(effect.iter().copied());
         let square = dot(&effect, &effect);
@@ -207,7 +207,7 @@ impl Paths {
     }
 }
 
-/// How well returns explain a run under some noise; the run is one that [`clamped`] made.
+/// Log-likelihoods of recovery times for a run under some noise. The run has to be [`clamped`].
 fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
     let after = run.len() - run.after;
     let form = match evidence.form {
@@ -224,7 +224,7 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
     let paths = Paths::of(&base, noise);
     let effect: Vec<f64> = base.rows.iter().map(|row| row[EFFECT]).collect();
     let path = |bad: usize| likelihood(run, &paths, &effect, bad);
-    // A path that leaves less than the margin is one of an earlier return.
+    // A path that leaves less than the margin counts as an earlier recovery.
     let mut add = |(fits, counted): (f64, usize)| {
         likelihoods[counted] = likelihoods[counted].max(fits);
         fits
@@ -240,7 +240,7 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
         for bad in best.1.saturating_sub(stride)..(best.1 + stride).min(after) {
             add(path(bad));
         }
-        // What lies between those that were tried is about as likely.
+        // Lengths between those tried are taken to be slightly less likely than the one before.
         let mut last = f64::NEG_INFINITY;
         for known in &mut likelihoods[..after] {
             match known.is_finite() {
@@ -252,7 +252,7 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
     Returns { likelihoods }
 }
 
-/// How well the path with so many bad intervals explains a run, and after how many it counts as back.
+/// The log-likelihood of a path with this many bad intervals, and the number after which the run counts as recovered.
 fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f64, usize) {
     if bad == 0 {
         return (paths.one(effect).1, 0);
@@ -260,10 +260,10 @@ fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f6
     let long = run.after..run.after + bad;
     let mut left = vec![0.0; effect.len()];
     left[long.clone()].fill(1.0);
-    // Most of the intervals have to be as bad as the path says: a few that are worse are a blip.
+    // Most of the intervals have to be as bad as the path claims: a few that are worse are a blip.
     let usual_of_long = median(run.worse[long.clone()].to_vec());
     let (level, explained) = paths.two(effect, &left);
-    // Its level is one more thing that was fitted.
+    // The level is one more fitted parameter.
     let explained = explained - 0.5 * (effect.len() as f64).ln();
     let mut found = match level {
         level if level > BACK && usual_of_long < 0.5 * level => (f64::NEG_INFINITY, bad),
@@ -291,8 +291,7 @@ fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f6
 }
 
 impl Returns {
-    /// How likely each number of bad intervals is, if it was as likely as `prior` says before; and the logarithm of how
-    /// likely the series is.
+    /// The posterior probability of each number of bad intervals under `prior`, and the log-likelihood of the series.
     fn posterior(&self, prior: &[f64]) -> (Vec<f64>, f64) {
         let joint: Vec<f64> = self
             .likelihoods
@@ -306,7 +305,7 @@ impl Returns {
         (each.iter().map(|one| one / all).collect(), most + all.ln())
     }
 
-    /// What is likely before any series is seen: of returns between, each order of magnitude alike.
+    /// The prior of each number of bad intervals; between none and all, each order of magnitude is equally likely.
     fn prior(&self) -> Vec<f64> {
         let last = self.likelihoods.len() - 1;
         let all: f64 = (1..last).map(|bad| (bad as f64).recip()).sum();
@@ -321,8 +320,9 @@ impl Returns {
     }
 }
 
-/// When each run was back. Each noise that may be weighs as much as it explains all runs. Runs of a point tend to
-/// recover alike, so a run's prior is half the general one and half what the other runs show (an empirical prior).
+/// When each run recovered. Each plausible noise model is weighted by how well it explains all runs. Runs of a
+/// point tend to recover alike, so a run's prior is half the general one and half what the other runs show (an
+/// empirical prior).
 pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> {
     let clamped: Vec<RunSeries> = runs.iter().map(|run| clamped(run, evidence)).collect();
     let series: Vec<&RunSeries> = clamped.iter().collect();
@@ -390,9 +390,10 @@ pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> 
         .collect()
 }
 
-/// Whether plain means say that the figure left the effect's level at interval `from`: those of all that came later are
-/// nearer to the usual, or those just before and after differ by most of the effect. A model can explain more than a
-/// reader would believe, a slope for one; what contradicts this isn't said.
+/// Whether plain means confirm that the figure left the effect's level at interval `from`: the mean of all later
+/// intervals is nearer to the usual level, or the means just before and after differ by most of the effect. A
+/// model can explain more than a reader would believe, for example by a slope; a recovery that contradicts the
+/// means is not reported.
 fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
     let end = match evidence.form {
         Form::First(intervals) => (run.begin + intervals).min(run.after),
@@ -436,7 +437,7 @@ fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
         let best = likeliest(&mut (0..last).filter(|bad| holds(*bad)));
         return Return::After(best.expect("some hold"));
     }
-    // One that may have come in the last moment would not have lasted: as long as that is the less likely, it is none.
+    // A recovery in the last moment would not have held. As long as that is less likely than none, the answer is none.
     if posterior[last] >= 0.5 && 1.0 - back >= SURE_NEVER {
         return Return::Never;
     }
@@ -448,8 +449,8 @@ fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
     }
 }
 
-/// How far the intervals that the intervals support most as an effect's first part reach: the effect may end before
-/// the fault does. `None` if it lasts as long.
+/// Length of the first part of the window that the intervals support most as the effect: it may end before the fault
+/// does. `None` if it lasts as long as the fault.
 pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> {
     let longest = runs.iter().map(|run| run.after - run.begin).min()?;
     if longest < 3 {
@@ -476,18 +477,18 @@ pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> 
     }
     let tried = (1..longest).filter(|long| long.is_multiple_of(stride));
     let best = tried.max_by(|one, other| sums[*one].total_cmp(&sums[*other]))?;
-    // As for a return, the whole is likelier before the series is seen.
+    // As with recoveries, the whole window has the higher prior.
     let enough = 3.0 + (longest as f64).ln() + 0.5 * runs.len() as f64;
     (sums[best] - sums[longest] > enough).then_some(best)
 }
 
-/// What would have been usual in each interval: from what came before, and after from interval `from` on, with what
-/// errors resemble of them.
+/// Expected values without the fault in each interval: from the intervals before it and from `from` on, including their
+/// correlated errors.
 pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -> Vec<f64> {
     let mut design = design(run, Form::Whole, from);
     design.set_wave(evidence.wave);
     design.weights[run.begin..run.after].fill(0.0);
-    // Without what came after, a slope or a wave is a guess.
+    // Without intervals after the fault, a slope or a wave is a guess.
     let forms: &[usize] = match from {
         Some(_) => evidence.usual_forms,
         None => &[USUAL],

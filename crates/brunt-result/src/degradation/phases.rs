@@ -1,12 +1,13 @@
-//! A run in the phases that its faults cut it into: before them, under each set of them, between and after. An average
-//! over all of it would be one over healthy and broken time. Called once a run; estimates are made over the runs.
+//! Divides a run into the phases between its faults' starts and ends: before them, under each set of them, between and
+//! after. An average over the whole run would mix healthy and broken time. Called once per run; estimates are made
+//! over the runs.
 //!
 //! The rules:
-//! - A phase lasts from one begin or end of a fault to the next. What is shorter than half an interval (two faults
-//!   that begin together, but for a moment) is no phase.
-//! - *Before* is the baseline that costs are held against, so that the same figure never has two values.
-//! - Elsewhere whole intervals count, as for a cost; `intervals` says how many they are. Without any, those that the
-//!   phase covers in part count with their part.
+//! - A phase lasts from one start or end of a fault to the next. Times shorter than half an interval (two faults that
+//!   start almost together) are no phase.
+//! - *Before* is the baseline that costs are compared with, so that the same figure never has two values.
+//! - Other phases use whole intervals, as costs do; `intervals` is their number. Without any, the intervals that the
+//!   phase covers in part count by their share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ pub enum PhaseKind {
 }
 
 impl PhaseKind {
-    /// In a word.
+    /// One word for the kind of phase.
     pub fn name(self) -> &'static str {
         match self {
             PhaseKind::Before => "before",
@@ -44,7 +45,7 @@ impl PhaseKind {
         }
     }
 
-    /// With the faults that were there.
+    /// Name including the active faults.
     pub fn named(self, faults: &[String]) -> String {
         match self {
             PhaseKind::During => format!("during {}", faults.join(" and ")),
@@ -126,8 +127,8 @@ pub struct PhaseOverRuns {
 }
 
 impl PhaseOverRuns {
-    /// Requests without an answer at its end, and for how long the oldest had waited, in microseconds; only if none that was
-    /// answered took longer.
+    /// Requests unanswered at its end, and the age of the oldest in microseconds, if that is longer than any
+    /// answered request took.
     pub fn stood_still(&self) -> Option<(u64, f64)> {
         let oldest_us = self.waiting_oldest_us?;
         let is_longest = self
@@ -136,13 +137,13 @@ impl PhaseOverRuns {
         is_longest.then_some((self.waiting_requests?, oldest_us))
     }
 
-    /// In a word or two.
+    /// Name for display.
     pub fn name(&self) -> String {
         self.kind.named(&self.faults)
     }
 }
 
-/// The phases of one run with these intervals and faults; none without faults.
+/// The phases of one run with these intervals and faults; empty without faults.
 pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<PhaseFigures> {
     let series: Vec<IntervalFigures> = series
         .iter()
@@ -252,7 +253,7 @@ fn figures(
     }
 }
 
-/// What the phases of several runs say together: those of one kind and the same faults, in their order, are one.
+/// Combines the phases of several runs: phases of the same kind and faults count as one, matched in order.
 pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> Vec<PhaseOverRuns> {
     type Key<'k> = (PhaseKind, &'k [String], usize);
     let mut found: Vec<(Key<'a>, Vec<&'a PhaseFigures>)> = Vec::new();
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
     use crate::degradation::of_run;
 
-    /// Tenths of a second with a rate, a response time in microseconds, and failures.
+    /// Intervals of a tenth of a second, from (count, requests, response time in microseconds, failures).
     fn series(parts: &[(usize, u64, f64, u64)]) -> Vec<IntervalFigures> {
         let each = parts
             .iter()
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Kind, faults, begin and end in tenths, requests a second.
+    /// Kind, faults, start and end in tenths of a second, and requests per second.
     fn short(phases: &[PhaseFigures]) -> Vec<(PhaseKind, String, i64, i64, i64)> {
         let tenths = |at: f64| (at * 10.0).round() as i64;
         let of = |phase: &PhaseFigures| {
@@ -362,7 +363,7 @@ mod tests {
 
     use PhaseKind::{After, Before, Between, During};
 
-    /// One fault makes three phases, whose figures are those of its cost.
+    /// One fault makes three phases, with the figures of its cost.
     #[test]
     fn before_during_and_after() {
         let series = series(&[(20, 100, 50.0, 0), (10, 20, 400.0, 5), (15, 90, 60.0, 0)]);
@@ -395,7 +396,7 @@ mod tests {
         assert!((cost.baseline.requests_per_second * (1.0 - cost.drop) - 200.0).abs() < 1e-6);
     }
 
-    /// A noisy baseline has one value: an outlier that its level holds within the band is not in the phase either.
+    /// The phase before a fault has exactly the values of the baseline, outliers included.
     #[test]
     fn before_is_the_baseline() {
         let series = series(&[
@@ -421,14 +422,14 @@ mod tests {
             phases[0].response_p99_us,
             Some(cost.response_p99.unwrap().baseline_us)
         );
-        // Under the freeze nobody was answered: no time, rather than none at all.
+        // No request was answered during the freeze, so the time is unknown, not zero.
         assert_eq!(
             (phases[1].requests_per_second, phases[1].response_mean_us),
             (0.0, None)
         );
     }
 
-    /// Faults that overlap, follow each other, begin together but for a moment, or last for the whole run.
+    /// Faults that overlap, follow each other, start almost together, or last for the whole run.
     #[test]
     fn several_faults() {
         let series = series(&[(60, 100, 50.0, 0)]);
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(phases(&[], &sticky), Vec::new());
     }
 
-    /// A phase that returns is another one; runs that lack one do not count for it.
+    /// A phase that occurs again is another one; runs without a phase do not count for it.
     #[test]
     fn over_several_runs() {
         let run = |rates: &[u64]| -> Vec<PhaseFigures> {

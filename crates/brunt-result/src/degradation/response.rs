@@ -1,4 +1,4 @@
-//! What a fault did to response times: the same rules as for the rate, the other way up. Longer is worse.
+//! The effect of a fault on response times: the same rules as for the rate, but longer is worse.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,8 +41,8 @@ pub(super) fn level<'a>(
         .flatten()
 }
 
-/// How much longer than usual each interval's figure was, as a logarithm: response times grow by factors. In an interval
-/// of which no time is known, what is outstanding has waited since the last one of which one was, at least.
+/// How much longer than usual each interval's figure was, as a logarithm, because response times grow by factors. In an
+/// interval without known times, outstanding requests have waited at least since the last interval that had one.
 fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     let before: Vec<f64> = input
         .usual()
@@ -65,7 +65,7 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
             None if one.end_s <= input.before.1 => None,
             None => {
                 let from_s = *unanswered_from_s.get_or_insert(one.start_s);
-                // As long as the middle of what waited, and more than twice the usual.
+                // The mean age of what waits, but at least twice the usual time.
                 let us = (one.end_s - from_s) * 1e6 / 2.0;
                 Some(us.max(2.0 * usual.exp()))
             }
@@ -78,7 +78,7 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     input.relative(place, |at, _| waited[at].map(|us| us.ln() - usual))
 }
 
-/// What a fault did to one figure of each run, and until when; `None` without a baseline.
+/// The effect of a fault on one figure of each run, and when it ended; `None` without a baseline.
 pub(super) fn of_figure(
     runs: &[&Input],
     chance: f64,
@@ -114,8 +114,8 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
     })
 }
 
-/// How long all requests waited beyond the usual mean that were answered in the intervals from a fault's begin to `until_s`.
-/// These intervals count whole: what a stall held up is answered at once when it ends, wherever in an interval that is.
+/// Waiting time beyond the usual mean, summed over all requests answered between a fault's start and `until_s`. The
+/// intervals count whole: requests held up by a stall are answered at once when it ends, anywhere within an interval.
 pub(super) fn excess_wait_s(input: &Input, mean: &ResponseCost, until_s: f64) -> f64 {
     touched(&input.series, input.fault.start_s, until_s)
         .map(|at| &input.series[at])

@@ -1,27 +1,27 @@
-//! Degradation of single runs whose truth is known: how often the answers are right, and how often wrong. Runs that are
-//! judged together, in many shapes of noise, are scored by `brunt-bench verdicts`.
+//! Tests the degradation of single runs with known truth: how often the answers are right and how often wrong. For runs
+//! judged together, under many shapes of noise, see `brunt-bench verdicts`.
 
 use brunt_core::random::Random;
 
 use super::interval::median;
 use super::*;
 
-/// A law of noise around 1.
+/// A distribution of noise around 1.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
-    /// Normal, cut off at zero, with this deviation.
+    /// Normal with this standard deviation, cut off at zero.
     Normal(f64),
-    /// The same of neighbours that resemble each other so much (first-order autoregression).
+    /// The same with this correlation between neighbours (first-order autoregression).
     Alike(f64, f64),
     /// Log-normal with this deviation and a mean of 1: long tails.
     Skewed(f64),
 }
 
-/// Tenths of a second: so many before a fault, under it and after it.
+/// Number of intervals, each a tenth of a second, before a fault, during it and after it.
 #[derive(Clone, Copy, Debug)]
 struct Phases(usize, usize, usize);
 
-/// A fault that takes `fall` of the rate away, and is over at once when it ends, or never.
+/// A fault that removes the share `fall` of the rate. The effect ends with the fault, or never.
 fn run(
     random: &mut Random,
     noise: Noise,
@@ -75,7 +75,7 @@ struct Shares {
     yes: f64,
     never: f64,
     inconclusive: f64,
-    /// Median of the seconds.
+    /// Median of the answers in seconds.
     seconds: f64,
 }
 
@@ -99,7 +99,7 @@ fn shares(answers: &[Answer]) -> Shares {
     }
 }
 
-/// Many runs of one kind, of those that have a baseline above zero: when the fault was detected, and when it was over.
+/// Answers over many runs with a baseline above zero: detection and recovery.
 fn many(noise: Noise, phases: Phases, fall: f64, returns: bool) -> (Shares, Shares) {
     const RUNS: u64 = 20;
     let runs: Vec<Degradation> = (0..RUNS)
@@ -165,8 +165,9 @@ fn short_series_are_inconclusive_rather_than_wrong() {
     }
 }
 
-/// The series that was once "detected: never, recovered after 0.0 s": a band from below zero, a second before, nearly
-/// everything lost for four, two seconds after. Alone, a run as noisy as this leaves its recovery open now and then.
+/// The series that was once "detected: never, recovered after 0.0 s": a band that reaches below zero, one second
+/// before the fault, nearly everything lost for four, two seconds after. A single run this noisy sometimes leaves
+/// recovery open.
 #[test]
 fn a_fall_within_a_band_that_reaches_zero() {
     let (detected, recovered) = many(Noise::Normal(0.6), Phases(10, 40, 20), 0.977, true);
@@ -182,7 +183,7 @@ fn a_fall_within_a_band_that_reaches_zero() {
 
 #[test]
 fn false_alarms_are_rare() {
-    // Two of twenty at most, where one in a hundred is meant.
+    // At most two of twenty, although one in a hundred is expected.
     let check = |noise, phases, most: f64| {
         let (detected, _) = many(noise, phases, 0.0, true);
         assert!(detected.yes <= most, "{noise:?} {phases:?}: {detected:?}");
@@ -201,7 +202,7 @@ fn what_never_came_back_is_not_back() {
     for noise in [Noise::Normal(0.1), Noise::Normal(0.5), Noise::Skewed(0.5)] {
         let (_, recovered) = many(noise, LONG, 0.5, false);
         assert!(recovered.yes == 0.0, "{noise:?}: {recovered:?}");
-        // Through more noise a single run leaves it open.
+        // With more noise a single run is inconclusive.
         if let Noise::Normal(0.1) = noise {
             assert!(recovered.never >= 0.95, "{recovered:?}");
         }

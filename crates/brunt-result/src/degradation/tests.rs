@@ -1,8 +1,8 @@
-//! Degradation of series made by hand.
+//! Tests degradation on handmade series.
 
 use super::*;
 
-/// Tenths of a second with these rates.
+/// Intervals of a tenth of a second with these rates.
 fn series(rates: &[(usize, f64)]) -> Vec<IntervalFigures> {
     let rates = rates
         .iter()
@@ -30,7 +30,7 @@ fn near(a: f64, b: f64) {
     assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} is not {b}");
 }
 
-/// Half of the rate for two seconds, and half a second until it is back, are just that.
+/// Half the rate for two seconds, then half a second until recovery, are reported as exactly that.
 #[test]
 fn a_dip() {
     let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
@@ -45,8 +45,8 @@ fn a_dip() {
     near(found.recovered.seconds().unwrap(), 0.5);
 }
 
-/// Wherever within an interval a fault begins and ends: the rate before it is in no figure of the time of the fault, and
-/// nothing that is lost is left out.
+/// A fault may start and end anywhere within an interval: the rate before it does not enter the figures of the fault's
+/// time, and no loss is left out.
 #[test]
 fn a_fault_may_begin_and_end_within_intervals() {
     for hundredths in 0..30 {
@@ -83,7 +83,7 @@ fn a_fault_may_begin_and_end_within_intervals() {
     }
 }
 
-/// What does not show, does not come back, or has no baseline is said, not put at zero.
+/// A missing effect, recovery or baseline is reported as such, not as zero.
 #[test]
 fn no_answers() {
     let flat = series(&[(60, 1000.0)]);
@@ -115,7 +115,7 @@ fn no_answers() {
     assert_eq!(of_run(&[], &late, 0), None);
 }
 
-/// A single low interval is noise, an outlier does not widen the band, and noise does.
+/// A single low interval is noise; an outlier does not widen the band, but noise does.
 #[test]
 fn noise() {
     let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
@@ -134,8 +134,8 @@ fn noise() {
     assert!(found.baseline.low < 700.0);
 }
 
-/// Of two faults each has its own drop, both against what was before the first; the second
-/// ends what can be told of the first.
+/// Each of two faults has its own drop, relative to the time before the first; the second limits the conclusions
+/// about the first.
 #[test]
 fn two_faults() {
     let series = series(&[
@@ -145,7 +145,7 @@ fn two_faults() {
         (20, 500.0),
         (20, 1000.0),
     ]);
-    // The long one from 2 to 6, within it the short one from 3 to 4.
+    // A long fault from 2 to 6 s, and a short one from 3 to 4 s within it.
     let faults = [span(2.0, 6.0), span(3.0, 4.0)];
     let long = of_run(&series, &faults, 0).unwrap();
     near(long.drop, 1.0 - (500.0 + 100.0 + 1000.0) / 4000.0);
@@ -164,8 +164,8 @@ fn two_faults() {
     );
 }
 
-/// A run, or the time to the next fault, that is too short after a fault leaves recovery open, whatever was seen
-/// of it, and says up to when it would have had to go on.
+/// If the run ends or the next fault starts too soon after a fault, recovery is open whatever was seen of it, and the
+/// answer says until when the run would have had to continue.
 #[test]
 fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     let check = |after: &[(usize, f64)], until_s: Option<f64>, recovered: Answer| {
@@ -190,7 +190,7 @@ fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     check(&[], Some(5.1), Answer::Inconclusive);
     check(&[(9, 1000.0)], Some(5.1), Answer::Inconclusive);
     check(&[(9, 0.0)], Some(5.1), Answer::Inconclusive);
-    // Back, for 0.9 s only.
+    // Recovered, but for 0.9 s only.
     let open = check(&[(20, 0.0), (9, 1000.0)], Some(7.1), Answer::Inconclusive);
     check(&[(20, 0.0)], None, Answer::Never);
     let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));
@@ -214,7 +214,7 @@ fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     );
 }
 
-/// Over runs, those without an answer are counted beside the estimate.
+/// Runs without an answer are counted separately from the estimate.
 #[test]
 fn runs_that_have_no_answer_are_counted() {
     assert_eq!(runs_without(0, 0), "");
@@ -246,11 +246,11 @@ fn over_several_runs() {
     assert_eq!(all.recovered_s.unwrap().runs, 3);
 }
 
-/// So many tenths of a second with this mean and p99, and so many failures.
+/// Number of tenths of a second, their mean and p99, and their failures.
 type Part = (usize, Option<(f64, f64)>, u64);
 
-/// A fault from 2 s to 4 s whose tenths have these response times (mean and p99 in us) and failures,
-/// 10 requests each; without a mean, none.
+/// A fault from 2 s to 4 s in a series of tenths with these response times (mean and p99 in us) and failures, 10
+/// requests each; no requests where the mean is `None`.
 fn answers(parts: &[Part]) -> Degradation {
     let tenths = parts
         .iter()
@@ -272,8 +272,8 @@ fn answers(parts: &[Part]) -> Degradation {
 
 const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
 
-/// Response times that treble, and come down in two steps, are just that: the factor, the wait
-/// of every request beyond the usual, when it shows and when it is over; the p99 has its own answers.
+/// Response times that triple and recover in two steps are reported as exactly that: the factor, the excess wait, when
+/// the effect showed and when it ended. The p99 has its own answers.
 #[test]
 fn longer_answers() {
     let found = answers(&[
@@ -293,7 +293,7 @@ fn longer_answers() {
     near(found.excess_wait_s.unwrap(), 0.040 + 0.005);
     near(p99.factor.unwrap(), 5.0);
     near(p99.recovered.seconds().unwrap(), 0.0);
-    // The rate stood where it was.
+    // The rate did not change.
     near(found.drop, 0.0);
     assert_eq!(found.detected, Answer::Never);
 }
@@ -326,8 +326,8 @@ fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
     }
 }
 
-/// A fault in which nobody is answered has no factor, but is seen; the requests that it held
-/// up wait in the interval in which they are answered. An outlier is not the usual p99.
+/// A fault during which no request is answered has no factor, but is detected; the requests it held up count in the
+/// interval in which they are answered. An outlier does not change the usual p99.
 #[test]
 fn no_answers_at_all() {
     let found = answers(&[
@@ -361,8 +361,8 @@ fn no_answers_at_all() {
     );
 }
 
-/// Errors are a share of all requests, before and during; an interval that the fault covers by
-/// half counts by half.
+/// Errors are a share of all requests, before and during the fault; an interval that the fault covers by half
+/// counts by half.
 #[test]
 fn failures() {
     let found = answers(&[(20, USUAL, 0), (20, USUAL, 30), (20, USUAL, 0)]);
@@ -413,7 +413,7 @@ fn failures() {
     );
 }
 
-/// Over runs, response times have their estimates and their counts of what was not seen.
+/// Response times over runs have estimates, and counts of runs without an answer.
 #[test]
 fn responses_over_runs() {
     let run = |us: f64, back: usize| {

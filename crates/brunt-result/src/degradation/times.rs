@@ -1,11 +1,12 @@
-//! Response times of several intervals together: of the requests that were answered in them, and of those that were due
-//! by their end and not answered, which have waited for as long as they have. Phases and costs are made of these.
+//! Combines response times of several intervals: those of requests answered in them, and the ages of requests that were
+//! due by their end but not answered. Phases and costs use these figures.
 //!
-//! The rule: a request counts once. What waits at the end of an interval is answered in a later one, or waits there too, so
-//! only those count that wait at the end of all.
+//! The rule: a request counts once. A request outstanding at the end of an interval is answered in a later one or is
+//! still outstanding there, so only those outstanding at the end of the last interval count.
 //!
-//! A request that waits will take longer than it has. That biases a mean down, by less than the share of requests that
-//! wait: little, unless they wait because something stands still, and then its absence would be the larger error.
+//! An outstanding request will take longer than its age. That biases a mean down, by less than the share of
+//! outstanding requests: little, unless they wait because something is stalled, and then leaving them out would be
+//! the larger error.
 
 use super::interval::{IntervalFigures, WaitingFigures, is_whole, median, p99_us, parts};
 
@@ -17,7 +18,8 @@ pub(super) enum TimeFigure {
 }
 
 impl TimeFigure {
-    /// Of one interval; `None` if nothing was answered in it and nothing is known to wait at its end.
+    /// The figure of one interval; `None` if no request was answered in it and none is known to be
+    /// outstanding at its end.
     pub fn of(self, one: &IntervalFigures) -> Option<f64> {
         match self {
             TimeFigure::Mean => TimesTogether::of_one(one).mean_us(),
@@ -28,7 +30,7 @@ impl TimeFigure {
         }
     }
 
-    /// Of several.
+    /// The figure over several intervals.
     pub fn over(self, of: &TimesTogether<'_>) -> Option<f64> {
         match self {
             TimeFigure::Mean => of.mean_us(),
@@ -37,19 +39,20 @@ impl TimeFigure {
     }
 }
 
-/// Intervals together.
+/// Several intervals combined.
 pub(super) struct TimesTogether<'a> {
-    /// Each with the part of it that counts.
+    /// Each interval with the share of it that counts.
     parts: Vec<(&'a IntervalFigures, f64)>,
-    /// The last one that counts whole.
+    /// The last interval that counts whole.
     last: Option<&'a IntervalFigures>,
-    /// By how much longer than at its end those have waited that had waited throughout it.
+    /// Time between the end of the last whole interval and the end of all: requests that waited throughout that
+    /// interval are taken to have waited this much longer.
     more_us: f64,
 }
 
 impl<'a> TimesTogether<'a> {
-    /// The whole intervals from `from_s` to `to_s`. Of one at the edge the rest was another time's: those count only if
-    /// there is no other, with their part.
+    /// The whole intervals from `from_s` to `to_s`. One at the edge mixes two states, so partial intervals count, by
+    /// their share, only if no whole interval has times.
     pub fn in_time(series: &'a [IntervalFigures], from_s: f64, to_s: f64) -> TimesTogether<'a> {
         let all: Vec<(&IntervalFigures, f64)> = parts(series, from_s, to_s)
             .map(|(at, part)| (&series[at], part))
@@ -68,7 +71,7 @@ impl<'a> TimesTogether<'a> {
         }
     }
 
-    /// These intervals, all of them.
+    /// All of these intervals.
     pub fn of_all(intervals: impl Iterator<Item = &'a IntervalFigures>) -> TimesTogether<'a> {
         let parts: Vec<(&IntervalFigures, f64)> = intervals.map(|one| (one, 1.0)).collect();
         TimesTogether {
@@ -82,7 +85,7 @@ impl<'a> TimesTogether<'a> {
         TimesTogether::of_all(std::iter::once(one))
     }
 
-    /// What waits at the end; `None` if that is not known.
+    /// Requests outstanding at the end; `None` if unknown.
     pub fn waiting(&self) -> Option<WaitingFigures> {
         let last = self.last?;
         let waiting = last.waiting?;
@@ -102,8 +105,8 @@ impl<'a> TimesTogether<'a> {
         })
     }
 
-    /// Ages at the end of all, in nanoseconds, how many have them, and whether those waited throughout the last whole
-    /// interval. Then what they wait for stands still, and they are taken to wait until the end of all.
+    /// Ages at the end of all in nanoseconds, their counts, and whether these requests waited throughout the last whole
+    /// interval. If they did, they are stalled and taken to wait until the end of all.
     fn ages(&self, last: &IntervalFigures) -> impl Iterator<Item = (u64, u64, bool)> {
         let length = ((last.end_s - last.start_s) * 0.999e9) as u64;
         let more = (self.more_us * 1e3) as u64;
@@ -114,7 +117,7 @@ impl<'a> TimesTogether<'a> {
         })
     }
 
-    /// The mean over all requests, exact but for the ages of those that wait at an edge.
+    /// The mean over all requests. Exact, except for the ages of requests outstanding at an edge.
     pub fn mean_us(&self) -> Option<f64> {
         let (mut sum, mut requests) = (0.0, 0.0);
         for (one, part) in &self.parts {
@@ -130,8 +133,8 @@ impl<'a> TimesTogether<'a> {
         (requests > 0.0).then(|| sum / requests)
     }
 
-    /// The 99th percentile over all requests. Without the intervals' distributions, as in results of versions that did
-    /// not keep them, the median of the intervals' own.
+    /// The 99th percentile over all requests. Without the intervals' distributions, as in results of older versions,
+    /// the median of the intervals' own percentiles.
     pub fn p99_us(&self) -> Option<f64> {
         let answered = self.parts.iter().filter(|(one, _)| one.requests > 0);
         if answered.clone().any(|(one, _)| one.times.is_none()) {
@@ -149,25 +152,25 @@ impl<'a> TimesTogether<'a> {
         p99_us(counted)
     }
 
-    /// The longest time of all; `None` if it isn't known.
+    /// The longest time; `None` if unknown.
     pub fn max_us(&self) -> Option<f64> {
         let answered = self.parts.iter().filter_map(|(one, _)| one.response_max_us);
         let oldest = self.waiting().and_then(|waiting| waiting.oldest_us);
         answered.chain(oldest).reduce(f64::max)
     }
 
-    /// A figure of each interval that has it.
+    /// The figure of each interval that has it.
     pub fn each(&self, figure: TimeFigure) -> impl Iterator<Item = f64> {
         self.parts.iter().filter_map(move |(one, _)| figure.of(one))
     }
 
-    /// How many intervals have a figure.
+    /// Number of intervals with times.
     pub fn known(&self) -> usize {
         self.parts.iter().filter(|(one, _)| has_times(one)).count()
     }
 }
 
-/// Whether anything was answered in an interval or waits at its end.
+/// Whether a request was answered in an interval or is outstanding at its end.
 fn has_times(one: &IntervalFigures) -> bool {
     let waits = one.waiting.is_some_and(|waiting| waiting.requests > 0);
     one.response_mean_us.is_some() || one.response_p99_us.is_some() || waits
@@ -180,7 +183,7 @@ mod tests {
     use brunt_core::random::Random;
     use brunt_core::{Histogram, Nanos};
 
-    /// The percentile over intervals is that of all their requests, within 0.9 %, however different intervals are.
+    /// The percentile over intervals is that of all their requests, within 0.9 %, however different the intervals are.
     #[test]
     fn percentiles_over_intervals_are_those_of_all_requests() {
         let mut random = Random::for_part(7, 0);

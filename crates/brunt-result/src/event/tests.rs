@@ -26,12 +26,12 @@ use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficie
 use crate::wrong::{ErrorCause, Verified, WrongExtent};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
-/// Makes values of every kind from a seed: any bits a number can have, text with anything in it.
+/// Makes values of every kind from a seed: numbers of any bit pattern, and arbitrary text.
 struct Make(Random);
 
 impl Make {
     fn count(&mut self) -> u64 {
-        // All magnitudes alike, small enough for three to be added up.
+        // All magnitudes are equally likely, and small enough that three can be added.
         self.0.next_u64() >> (2 + self.0.below(62))
     }
 
@@ -487,7 +487,7 @@ impl Make {
         }
     }
 
-    /// One of each kind of event; a new kind needs a place here.
+    /// One event of each kind; a new kind has to be added here.
     fn events(&mut self) -> Vec<Event> {
         let mut waiting = Histogram::new();
         waiting.record(self.nanos());

@@ -6,7 +6,7 @@ use crate::summary::tests::{op, point, run};
 
 const MB: f64 = 1e6;
 
-/// A run of these clients, with what each moved in MB/s.
+/// A run of these clients with their throughput in MB/s.
 fn of_clients(round: u32, rates: &[(&str, f64)]) -> RunSummary {
     let host = |(name, rate): &(&str, f64)| HostFigures {
         name: (*name).into(),
@@ -28,7 +28,7 @@ fn of_clients(round: u32, rates: &[(&str, f64)]) -> RunSummary {
     }
 }
 
-/// A point of these clients with this delay, with a run for each row of rates.
+/// A point of these clients with this delay, with one run per row of rates.
 fn at(delay: &str, names: &[&str], rounds: &[&[f64]]) -> PointSummary {
     let runs = rounds.iter().zip(0..).map(|(rates, round)| {
         let rates: Vec<(&str, f64)> = names.iter().copied().zip(rates.iter().copied()).collect();
@@ -50,7 +50,7 @@ fn at(delay: &str, names: &[&str], rounds: &[&[f64]]) -> PointSummary {
     made
 }
 
-/// What is found of this kind with so many clients at once.
+/// The index of this kind with this many concurrent clients.
 fn find<'a>(
     found: &'a RobustnessIndexes,
     kind: ImpactKind,
@@ -79,7 +79,7 @@ fn near(ratio: Ratio, expected: f64) {
     assert!(ratio.low <= expected && ratio.high >= expected, "{ratio:?}");
 }
 
-/// Two clients, alone and together, without delay and with: all ratios are known by hand.
+/// Two clients, alone and together, without and with delay: all ratios are known by hand.
 fn known() -> Vec<PointSummary> {
     vec![
         at("0", &["a"], &[&[80.0], &[84.0], &[76.0]]),
@@ -106,16 +106,16 @@ fn ratios_are_those_of_the_paper() {
         (found.impacts.len(), found.notes.len(), found.left_out.len()),
         (4, 0, 0)
     );
-    // Equation 1: mean of a client, 30 with two at once and 60 alone.
+    // Equation 1: the mean of a client is 30 with two at once and 60 alone.
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
     near(two.per_client.interval.unwrap(), 0.5);
-    // All of them: 60 together, 60 alone.
+    // Aggregate: 60 together, 60 alone.
     near(two.aggregate.interval.unwrap(), 1.0);
     assert_eq!(
         (two.rounds, two.rounds_left_out, two.per_client.clients),
         (3, 0, 2)
     );
-    // The mean of throughputs, 10 / 25, not of ratios (0.375 and 0.5).
+    // The ratio of mean throughputs, 10 / 25, not the mean of ratios (0.375 and 0.5).
     near(
         find(&found, ImpactKind::Parallelism, 2, "10ms")
             .per_client
@@ -160,7 +160,7 @@ fn ratios_are_those_of_the_paper() {
     assert_eq!((found.clients.len(), bar("a", "2", "0").runs), (8, 3));
 }
 
-/// The ratios that the paper's text has: with 44 clients GlusterFS was 164 times Ceph and 48 times Sheepdog in block reads,
+/// The ratios from the paper's text: with 44 clients GlusterFS was 164 times Ceph and 48 times Sheepdog in block reads,
 /// alone 8 and 18 times, and was not affected itself. So their indexes are 8/164 and 18/48 of its own.
 #[test]
 fn the_papers_text_agrees_with_its_index() {
@@ -201,7 +201,7 @@ fn the_papers_text_agrees_with_its_index() {
     near(of("sheepdog"), 18.0 / 48.0);
 }
 
-/// A round in which a client was away counts nowhere, and is named.
+/// A round in which a client was absent is left out everywhere and reported.
 #[test]
 fn a_round_without_a_client_is_left_out() {
     let mut points = known();
@@ -212,7 +212,7 @@ fn a_round_without_a_client_is_left_out() {
     let found = robustness(&points).unwrap();
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
     assert_eq!((two.rounds, two.rounds_left_out), (2, 1));
-    // The other rounds: 29.5 each, and 78 and 39 alone.
+    // The remaining rounds: 29.5 each together, 78 and 39 alone.
     near(two.per_client.interval.unwrap(), 29.5 / 58.5);
     assert_eq!(find(&found, ImpactKind::Parallelism, 2, "10ms").rounds, 3);
     assert_eq!(found.left_out.len(), 1);
@@ -223,7 +223,7 @@ fn a_round_without_a_client_is_left_out() {
         "{:?}",
         found.left_out
     );
-    // One that never began, one that is not named at all, and a run that was ended early.
+    // A client that never started, one that is not listed, and a run that ended early.
     points[4].runs[0].hosts[0].began_us = None;
     points[4].runs[2].hosts.remove(0);
     points[0].runs[0].stopped = Stopped::Interrupted;
@@ -240,7 +240,7 @@ fn a_round_without_a_client_is_left_out() {
     );
 }
 
-/// Where there is no interval, no number stands in its place.
+/// Without an interval there is no number.
 #[test]
 fn no_number_without_an_interval() {
     let mut points = known();
@@ -265,11 +265,12 @@ fn no_number_without_an_interval() {
     );
 }
 
-/// A client that is measured with others only is compared with itself, and a sweep that lacks what is divided by says so.
+/// A client measured only together with others is compared with itself, and a sweep that lacks the
+/// reference reports it.
 #[test]
 fn only_the_same_clients_are_compared() {
     let mut points = known();
-    // A third client alone, ten times as fast, is in none of the groups of two.
+    // A third client alone, ten times as fast, is in no group of two.
     points.push(at("0", &["c"], &[&[800.0], &[800.0], &[800.0]]));
     let found = robustness(&points).unwrap();
     near(
@@ -313,7 +314,7 @@ fn only_the_same_clients_are_compared() {
     );
 }
 
-/// A workload without hosts has one client, whose interval is over rounds; several kinds have a ratio each.
+/// A workload without hosts has one client, whose interval is over rounds; each of several kinds has its own ratio.
 #[test]
 fn one_client_and_kinds() {
     let with = |delay: &str, reads: u64, writes: u64| {

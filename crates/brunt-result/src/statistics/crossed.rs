@@ -1,8 +1,8 @@
-//! A ratio of two means over clients and rounds: every client has a figure in every round, on both sides. For the indexes of
-//! robustness ([`crate::indexes`]).
+//! A ratio of two means over clients and rounds: every client has a figure in every round, on both sides. Used for the
+//! robustness indexes ([`crate::indexes`]).
 //!
-//! The rule: clients and rounds are drawn whole, and the same on both sides, because a client's place in the network and
-//! a round's time of day are in both.
+//! The rule: clients and rounds are resampled whole, and identically on both sides, because a client's place in the
+//! network and a round's time of day affect both.
 
 use brunt_core::random::Random;
 
@@ -11,16 +11,16 @@ use super::{Ratio, student_quantile};
 /// Resamples of each direction: only their variance is used, which needs fewer than percentiles do.
 const CROSSED_RESAMPLES: usize = 2_000;
 
-/// The mean of all of `b` over the mean of all of `a`, with a 95 % interval on its logarithm. Rows are clients, columns
-/// rounds.
+/// The mean of all of `b` over the mean of all of `a`, with a 95 % interval on its logarithm. Rows are clients,
+/// columns are rounds.
 ///
-/// Clients and rounds are drawn again with replacement, each for themselves. A bootstrap's variance is too small by
-/// (n - 1) / n, which is corrected for each; their sum is the variance of the ratio's logarithm, whose degrees of freedom are
-/// those of Welch and Satterthwaite (Owen, The pigeonhole bootstrap, 2007; Hesterberg, What teachers should know about the
-/// bootstrap, 2015). What belongs to neither clients nor rounds is in both.
-/// With one client it is over rounds alone.
+/// Clients and rounds are resampled with replacement, each separately. A bootstrap's variance is too small by (n - 1)
+/// / n, which is corrected for each; their sum is the variance of the ratio's logarithm, with degrees of freedom by
+/// Welch and Satterthwaite (Owen, The pigeonhole bootstrap, 2007; Hesterberg, What teachers should know about the
+/// bootstrap, 2015). Noise that belongs to neither clients nor rounds is included in both. With one client, the
+/// interval is over rounds alone.
 ///
-/// `None` with fewer than two rounds, or where what is drawn may be zero.
+/// `None` with fewer than two rounds, or if a resampled mean may be zero.
 pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio> {
     let rounds = a.first()?.len();
     assert!(
@@ -67,7 +67,7 @@ pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio>
     })
 }
 
-/// The variance of the logarithm of the ratio of sums, drawn in pairs; `None` where one of the draws has no logarithm.
+/// The variance of the logarithm of the ratio of sums, resampled in pairs; `None` if a resample has no logarithm.
 fn resampled_variance(a: &[f64], b: &[f64], random: &mut Random) -> Option<f64> {
     let count = a.len();
     let mut logs = Vec::with_capacity(CROSSED_RESAMPLES);
@@ -109,7 +109,7 @@ mod tests {
             (apart.ratio - 0.5).abs() < 1e-12 && apart.low < 0.5 && apart.high > 0.5,
             "{apart:?}"
         );
-        // The same clients and rounds on both sides: what they share is no noise.
+        // The same clients and rounds on both sides: differences they share are not noise.
         let b: Vec<Vec<f64>> = vec![vec![10.0, 20.0], vec![30.0, 60.0]];
         let a: Vec<Vec<f64>> = b
             .iter()
@@ -130,8 +130,8 @@ mod tests {
         assert_eq!(crossed_ratio(&[vec![1.0, 1.0]], &[vec![0.0, 0.0]], 1), None);
     }
 
-    /// Intervals hold the truth about as often as they say: clients that lose differently, rounds that are slow on both
-    /// sides, and noise of every run.
+    /// Intervals cover the truth about as often as stated: with clients that lose differently, rounds that are slow on
+    /// both sides, and noise in every run.
     #[test]
     fn intervals_hold_the_truth() {
         const EXPERIMENTS: u64 = 200;

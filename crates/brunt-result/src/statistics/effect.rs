@@ -1,10 +1,9 @@
-//! The difference of a metric between two sets of runs, its confidence interval, and the difference that
-//! would have been detected.
+//! The difference of a metric between two sets of runs, its confidence interval, and the difference that would have
+//! been detected.
 //!
-//! The rule: metrics above zero are compared by their ratio (the test is on logarithms, so that "half" and
-//! "twice" are equally far apart and slow outliers have limited weight), others by their difference. Sets
-//! whose runs alternate, one of each in every round, are compared round by round, which removes drift common
-//! to both.
+//! The rule: positive metrics are compared by their ratio (the test uses logarithms, so that "half" and "twice" are
+//! equally far apart and slow outliers have limited weight), others by their difference. Sets with alternating runs,
+//! one of each in every round, are compared round by round, which removes drift common to both.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use super::{Metric, RunLikeness, mean, variance};
 /// The power that [`Effect::detectable`] is stated for.
 pub const POWER: f64 = 0.8;
 
-/// So many degrees of freedom are as good as all.
+/// More degrees of freedom than this make no difference.
 const FREEDOM_MAX: f64 = 1e6;
 
 /// What an effect counts.
@@ -68,26 +67,26 @@ pub struct Effect {
 
 /// The change that [`Effect::runs_wanted`] is stated for.
 pub const WANTED: f64 = 0.10;
-/// No more runs than this are advised.
+/// Maximum number of runs that is ever advised.
 const RUNS_WANTED_MAX: u32 = 10_000;
 
-/// The logarithms or figures that are compared, and their variances.
+/// The compared logarithms or figures, and their variances.
 pub(super) struct Samples {
     scale: EffectScale,
     paired: bool,
     difference: f64,
     /// (variance, degrees of freedom, runs) of each set, or of the pairs.
     cells: Vec<(f64, f64, f64)>,
-    /// The first set's mean, for shares of it.
+    /// The first set's mean, as the basis of shares.
     first: f64,
-    /// Each set's figure, as the effect leads from one to the other.
+    /// Each set's figure, such that the effect leads from one to the other.
     sides: [f64; 2],
-    /// What the machine could add; nothing of differences.
+    /// The change that the machine could have caused; not used for differences.
     machine: MachineAllowance,
 }
 
 impl Samples {
-    /// Of a metric with two runs or more a side.
+    /// From a metric with at least two runs per side.
     pub fn of(metric: &Metric) -> Samples {
         let (a, b) = (&metric.a, &metric.b);
         let positive = a.iter().chain(b).all(|run| *run > 0.0 && run.is_finite());
@@ -103,7 +102,7 @@ impl Samples {
         let cell = |runs: &[f64], likeness: Option<RunLikeness>| {
             let count = runs.len() as f64;
             let likeness = likeness.unwrap_or(RunLikeness::independent(runs.len()));
-            // Figures that agree to the last digits have no spread: what is left is rounding.
+            // Figures that agree to the last digits have no spread: the rest is rounding.
             let spread = variance(runs);
             let rounding = (1e-12 * mean(runs).abs().max(1e-300)).powi(2);
             (
@@ -131,7 +130,7 @@ impl Samples {
             let [a, b] = metric.likeness;
             vec![cell(&scaled_a, a), cell(&scaled_b, b)]
         };
-        // Runs taken in turns met the same machine.
+        // Alternating runs met the same machine.
         let machine = match scale {
             EffectScale::Ratio if !metric.paired => metric.machine,
             _ => MachineAllowance {
@@ -155,7 +154,7 @@ impl Samples {
         }
     }
 
-    /// Of figures alike, what their variances are drawn from: those of one scale and one kind of comparison.
+    /// Metrics with the same key (scale and kind of comparison) share the prior of their variances.
     pub fn likeness(&self) -> (bool, bool) {
         (self.scale == EffectScale::Ratio, self.paired)
     }
@@ -167,7 +166,8 @@ impl Samples {
             .map(|(variance, freedom, _)| (*variance, *freedom))
     }
 
-    /// The effect, with variances drawn towards those of its likes; `alpha` is what the test of it has to keep.
+    /// The effect, with variances moderated towards those of similar metrics. `alpha` is the significance
+    /// level of its test.
     // Long because every figure of an effect comes from the same error and law.
     pub fn effect(&self, prior: &Prior, alpha: f64, is_share: bool) -> Effect {
         let Samples {
@@ -208,11 +208,11 @@ impl Samples {
             runs_wanted: Some(super::RUNS_MIN as u32),
         };
         if error == 0.0 {
-            // No spread at all: the same figures, or certainly different ones.
+            // No spread at all: the figures are either identical or certainly different.
             return exact;
         }
-        // Welch and Satterthwaite; what was lent to both sets is the same and counts once. How sessions differ is known of
-        // other experiments, so it has no part in the sum below.
+        // Welch and Satterthwaite. The freedom lent by the prior is the same for both sets and counts once. The
+        // variation between sessions is known from other experiments, so it has no part in the sum below.
         let spread: f64 = errors
             .iter()
             .map(|(error, freedom)| error.powi(2) / freedom)
@@ -254,7 +254,7 @@ impl Samples {
         }
     }
 
-    /// How far the effect is beyond what the machine's difference could explain; zero where it is not.
+    /// How far the effect exceeds what the machine's difference could explain; zero if it doesn't.
     fn beyond_machine(&self) -> f64 {
         let off = match self.difference > 0.0 {
             true => self.difference - self.machine.up,
@@ -263,7 +263,7 @@ impl Samples {
         off.max(0.0)
     }
 
-    /// See [`Effect::runs_wanted`]; `of_runs` is the squared error that these runs leave.
+    /// See [`Effect::runs_wanted`]; `of_runs` is the squared error due to these runs.
     fn runs_wanted(&self, of_runs: f64, session: f64, alpha: f64, is_share: bool) -> Option<u32> {
         let wanted = match self.scale {
             EffectScale::Ratio => (1.0 + WANTED).ln(),
@@ -296,15 +296,15 @@ impl Samples {
         Some(low)
     }
 
-    /// Whether an effect of these is shown to be smaller than `margin`: a share, of the first where it is no share
-    /// itself.
+    /// Whether the effect is shown to be smaller than `margin`: a share of the first set's figure, or an absolute
+    /// difference if the figure is itself a share.
     pub fn is_within(&self, effect: &Effect, margin: f64, is_share: bool) -> bool {
         let (low, high) = match self.scale {
             EffectScale::Ratio => (1.0 / (1.0 + margin), 1.0 + margin),
             EffectScale::Difference if is_share => (-margin, margin),
             EffectScale::Difference => (-margin * self.first.abs(), margin * self.first.abs()),
         };
-        // The machine's difference may hide a change as well as make one.
+        // The machine's difference may hide a change as well as cause one.
         let (up, down) = (self.machine.up.exp(), self.machine.down.exp());
         low <= effect.low_90 / up && effect.high_90 * down <= high
     }

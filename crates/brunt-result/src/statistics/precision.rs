@@ -1,21 +1,20 @@
-//! Decides when a point has enough runs for the requested precision, and describes points that did not reach
-//! it.
+//! Decides when a point has enough runs for the requested precision, and describes points that did not reach it.
 //!
 //! The rule: stopping at the first narrow interval stops too often by luck, and such intervals cover the truth less
-//! often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and an interval as narrow as the goal after
-//! two consecutive ones; the interval itself is wide enough for runs that resemble each other
-//! ([`super::serial`]). Intervals stopped this way cover the truth in 93 % of cases or more, on series with a known truth.
+//! often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and an interval that meets the goal after
+//! two consecutive runs; the interval itself is wide enough for correlated runs ([`super::serial`]). Intervals stopped
+//! this way cover the truth in 93 % of cases or more, on series with a known truth.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Estimate, RunCorrelation};
 
-/// Fewest runs of a point with a goal.
+/// Minimum number of runs of a point with a goal.
 pub const PRECISION_RUNS_MIN: usize = 6;
 
-/// Whether figures of runs, each with its place in the order of all runs, are as precise as `goal`: half of the 95 %
-/// interval as a share of the mean.
+/// Whether the figures of runs, each with its position in the order of all runs, meet `goal`: the half-width of the 95
+/// % interval as a share of the mean.
 pub fn is_precise(runs: &[(u32, f64)], correlation: RunCorrelation, goal: f64) -> bool {
     let narrow = |count: usize| {
         let estimate = Estimate::of_correlated(&runs[..count], correlation);
@@ -51,7 +50,7 @@ pub struct PointPrecision {
 }
 
 impl PointPrecision {
-    /// Of a point's complete runs, each with its place in the order of all runs.
+    /// From a point's complete runs, each with its position in the order of all runs.
     pub fn of(
         runs: &[(u32, f64)],
         correlation: RunCorrelation,
@@ -62,7 +61,7 @@ impl PointPrecision {
         let reached = is_precise(runs, correlation, goal);
         let wanted = estimate.and_then(|estimate| {
             let wanted = estimate.runs_wanted(goal)?;
-            // At least one run more: what there is was not enough.
+            // At least one run more, because the existing ones were not enough.
             Some(wanted.max(runs.len() + 1).max(PRECISION_RUNS_MIN + 1))
         });
         PointPrecision {
@@ -80,18 +79,18 @@ mod tests {
     use super::*;
     use brunt_core::random::Random;
 
-    /// A way in which runs differ.
+    /// A model of how runs vary.
     #[derive(Clone, Copy)]
     struct Noise {
-        /// Deviation as a share of the mean.
+        /// Standard deviation as a share of the mean.
         deviation: f64,
         skewed: bool,
-        /// Correlation of runs that follow each other.
+        /// Correlation of consecutive runs.
         alike: f64,
     }
 
-    /// How many of many sequences of runs of one point were stopped with an interval that holds the truth, and after how
-    /// many runs.
+    /// The share of simulated sequences of runs that stopped with an interval that covers the truth, and the mean
+    /// number of runs.
     fn coverage(noise: Noise, goal: f64, rounds: u64) -> (f64, f64) {
         let (mut covered, mut runs_made) = (0u32, 0);
         for round in 0..rounds {

@@ -1,45 +1,45 @@
-//! How alike runs are that were made one after the other, and intervals that are wide enough for it. A study asks for
-//! each figure, over the runs of all points together: few runs of one point say little.
+//! Correlation of consecutive runs, and intervals that are wide enough for it. A study estimates the correlation of
+//! each figure over the runs of all points together, because few runs of one point show little.
 //!
-//! The model: what a run's figure is off by follows that of the run before, in the order in which they were made, with
-//! one correlation (a first-order autoregression). The mean of such runs is less certain than as many independent ones
-//! tell, and their spread is smaller than the truth's. Both are put right by what the model expects of these very
-//! orders, and Student's t gets the degrees of freedom that are left (Satterthwaite).
+//! The model: the deviation of a run's figure follows that of the run before, in the order in which they were made,
+//! with one correlation (a first-order autoregression). The mean of such runs is less certain than that of as many
+//! independent ones, and their spread underestimates the true one. Both are corrected by what the model expects of the
+//! actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
 //!
-//! The rule: an interval is never narrower than that of independent runs. A few runs can look like any, so what they
-//! show is weighed against a guess: with few runs of one point the interval depends on both, with many on what they
-//! show.
+//! The rule: an interval is never narrower than that of independent runs. A few runs can look correlated or independent
+//! by chance, so the evidence is weighed against a guess: with few runs of one point the interval depends on both, with
+//! many on the evidence.
 
 use super::{Estimate, mean, student_quantile, variance};
 
-/// Fewest degrees of freedom of all points together that a correlation is estimated from.
+/// Minimum degrees of freedom of all points together to estimate a correlation.
 const FREEDOM_MIN: usize = 3;
-/// The correlation is taken to be larger than it looks by up to this share of its standard error. A few runs are spared
-/// most of it: it would treble their intervals.
+/// The correlation is increased by up to this share of its standard error. For a few runs the increase is smaller,
+/// because the full one would triple their intervals.
 const CAUTION: f64 = 0.65;
-/// What the correlation of runs is taken for before any was seen, and how many runs that weighs: a cautious guess, since
-/// a shared machine showed 0.3 (docs/results.md). Without it intervals over four to twenty runs of a single point whose neighbours are correlated by a half hold
-/// the truth in 90 to 92 %; with it in 93 to 94, and in 99 where runs are independent.
+/// Prior correlation of runs, and the number of runs it is worth: a cautious guess, since a shared machine showed 0.3
+/// (docs/results.md). Without it, intervals over four to twenty runs of a single point with a correlation of 0.5
+/// between neighbours cover the truth in 90 to 92 %; with it in 93 to 94, and in 99 if runs are independent.
 const GUESS: f64 = 0.43;
 const GUESS_RUNS: f64 = 12.0;
-/// No correlation above this is believed.
+/// Upper limit of the estimated correlation.
 const CORRELATION_MAX: f64 = 0.8;
-/// Runs made last that it is estimated from: the time this takes grows with their square.
+/// Number of most recent runs to estimate from: the time this takes grows with their square.
 const RUNS_MAX: usize = 96;
-/// Runs that are correlated by less than this are independent.
+/// Runs correlated by less than this count as independent.
 const NEGLIGIBLE: f64 = 1e-6;
-/// Halvings until the correlation is known to a thousandth.
+/// Bisections until the correlation is known to a thousandth.
 const HALVINGS: usize = 10;
 
-/// Correlation of runs that were made directly one after the other, 0 to 0.8.
+/// Correlation of consecutive runs, 0 to 0.8.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCorrelation(f64);
 
 impl RunCorrelation {
-    /// Of runs that have nothing to do with each other.
+    /// Independent runs.
     pub const NONE: RunCorrelation = RunCorrelation(0.0);
 
-    /// From one figure: for each point, its runs' places in the order of all runs and their figures.
+    /// From one figure: for each point, its runs' positions in the order of all runs and their figures.
     pub fn of(points: &[Vec<(u32, f64)>]) -> RunCorrelation {
         let runs = Residuals::of(points);
         if runs.0.len() < FREEDOM_MIN + runs.points() {
@@ -63,7 +63,7 @@ impl RunCorrelation {
         RunCorrelation((count * shown + GUESS_RUNS * GUESS) / (count + GUESS_RUNS))
     }
 
-    /// Of runs that are next to each other in order.
+    /// Correlation of runs that are adjacent in order.
     pub fn of_neighbours(self) -> f64 {
         self.0
     }
@@ -77,17 +77,17 @@ fn power(correlation: f64, gap: u32) -> f64 {
     correlation.powi(gap.min(1 << 20) as i32)
 }
 
-/// What correlated runs say less than as many independent ones.
+/// How much less information correlated runs give than as many independent ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunLikeness {
-    /// The variance of their mean, over what it were if they were independent: 1 or more.
+    /// Variance of their mean, relative to that of independent runs: 1 or more.
     pub inflation: f64,
-    /// The degrees of freedom of their spread.
+    /// Degrees of freedom of their spread.
     pub freedom: f64,
 }
 
 impl RunLikeness {
-    /// Of so many independent runs.
+    /// For this many independent runs.
     pub fn independent(count: usize) -> RunLikeness {
         RunLikeness {
             inflation: 1.0,
@@ -95,16 +95,16 @@ impl RunLikeness {
         }
     }
 
-    /// Of runs at these places in the order of all runs, ascending.
+    /// For runs at these positions in the order of all runs, ascending.
     pub fn of(places: impl Iterator<Item = u32>, correlation: RunCorrelation) -> RunLikeness {
         let places: Vec<u32> = places.collect();
-        // Results that do not say in which order their runs were made have the same place for all.
+        // Results that don't record the order of their runs have the same position for all.
         let is_known = places.windows(2).all(|pair| pair[0] < pair[1]);
         if places.len() < 2 || !is_known || correlation == RunCorrelation::NONE {
             return RunLikeness::independent(places.len());
         }
         let count = places.len() as f64;
-        // Of the matrix of correlations between these runs: the sum of each row, and of all squares.
+        // From the matrix of correlations between these runs: the sum of each row, and of all squares.
         let (mut rows, mut squares) = (vec![1.0; places.len()], count);
         for (index, order) in places.iter().enumerate() {
             for (other, later) in places.iter().enumerate().skip(index + 1) {
@@ -118,7 +118,7 @@ impl RunLikeness {
             }
         }
         let all: f64 = rows.iter().sum();
-        // Variance of the mean, and what is expected of the runs' own spread, both for a true variance of one.
+        // Variance of the mean, and expected variance within the runs, both for a true variance of one.
         let of_mean = all / (count * count);
         let of_spread = count * (1.0 - of_mean) / (count - 1.0);
         let rows_squared: f64 = rows.iter().map(|row| row * row).sum();
@@ -132,7 +132,7 @@ impl RunLikeness {
 }
 
 impl Estimate {
-    /// From one figure for each run with its place in the order of all runs; `None` without any.
+    /// From one figure for each run with its position in the order of all runs; `None` without any.
     pub fn of_correlated(runs: &[(u32, f64)], correlation: RunCorrelation) -> Option<Estimate> {
         let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
         let independent = Estimate::of(&figures)?;
@@ -154,7 +154,7 @@ impl Estimate {
     }
 }
 
-/// What a run's figure is off by from the mean of its point, in spreads of the point.
+/// Deviation of a run's figure from the mean of its point, in standard deviations of the point.
 #[derive(Clone, Copy)]
 struct Residual {
     order: u32,
@@ -205,7 +205,7 @@ impl Residuals {
         Residuals(residuals)
     }
 
-    /// Points that have any.
+    /// Number of points with residuals.
     fn points(&self) -> usize {
         let mut points: Vec<usize> = self.0.iter().map(|run| run.point).collect();
         points.sort_unstable();
@@ -213,7 +213,7 @@ impl Residuals {
         points.len()
     }
 
-    /// The correlation of runs whose residuals are expected to show as much as was `seen`.
+    /// The correlation of runs for which the residuals' expected correlation is `seen`.
     fn correlation_of(&self, seen: f64) -> f64 {
         if self.expected(0.0) >= seen {
             return 0.0;
@@ -230,14 +230,14 @@ impl Residuals {
         (low + high) / 2.0
     }
 
-    /// The correlation of neighbours that is expected of these residuals, when that of their runs is `correlation`:
-    /// less, because each point's mean was taken off.
+    /// The expected correlation of neighbouring residuals if that of the runs is `correlation`: less, because each
+    /// point's mean was subtracted.
     fn expected(&self, correlation: f64) -> f64 {
         let (runs, points) = (
             &self.0,
             self.0.iter().map(|run| run.point + 1).max().unwrap_or(0),
         );
-        // By how many places two runs are apart; further ones are independent.
+        // Powers by distance in the order; more distant runs count as independent.
         let powers: Vec<f64> = (0..=RUNS_MAX as u32)
             .map(|gap| power(correlation, gap))
             .collect();
@@ -249,7 +249,7 @@ impl Residuals {
         };
         let mut counts = vec![0.0; points];
         runs.iter().for_each(|run| counts[run.point] += 1.0);
-        // Of each run with the mean of each point, and of these means with each other.
+        // Covariances of each run with each point's mean, and of these means with each other.
         let mut with_mean = vec![0.0; runs.len() * points];
         for (index, run) in runs.iter().enumerate() {
             for other in runs {
@@ -282,9 +282,9 @@ mod tests {
     use crate::statistics::interleaved;
     use brunt_core::random::Random;
 
-    /// Of experiments of so many points and rounds, whose runs in their order are alike by so much on top of a trend over
-    /// the experiment: how many of the points' intervals hold the truth, those of independent runs and those that were
-    /// widened, and the median of how much wider those are.
+    /// Simulates experiments with this many points and rounds, with correlated consecutive runs on top of a trend.
+    /// Returns the share of the points' intervals that cover the truth, for plain and for widened intervals, and the
+    /// median of the widening.
     fn coverage(points: usize, rounds: usize, alike: f64, trend: f64) -> [f64; 3] {
         let experiments = if points == 1 { 3000 } else { 300 };
         let (mut plain, mut widened, mut wider) = (0u32, 0u32, Vec::new());
@@ -339,7 +339,7 @@ mod tests {
                         widened >= 0.93,
                         "{points} points, {rounds} rounds, {alike}, {trend}: {widened}"
                     );
-                    // What the correlated ones need, a few independent runs of one point pay.
+                    // A few independent runs of one point pay for the width that correlated ones need.
                     let most = if points == 1 { 1.75 } else { 1.25 };
                     assert!(
                         alike > 0.0 || trend > 0.0 || wider < most,

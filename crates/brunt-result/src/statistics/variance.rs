@@ -1,27 +1,25 @@
-//! Moderated variances: few runs estimate their variance badly, which costs a comparison most of its power.
-//! The same metric at other points of the experiment was measured on the same machine, so its variance is
-//! informative.
+//! Moderated variances: few runs estimate their variance badly, which costs a comparison most of its power. The same
+//! metric at other points of the experiment was measured on the same machine, so its variance is informative.
 //!
-//! The rule is that of moderated t statistics (Smyth, 2004, Linear models and empirical Bayes methods): the
-//! variances are treated as draws around a common value; their spread is estimated from the variances
-//! themselves, and each is shrunk towards the common value accordingly. If they differ too much, or are too
-//! few, they stay unchanged.
+//! The rule is that of moderated t statistics (Smyth, 2004, Linear models and empirical Bayes methods): the variances
+//! are treated as draws around a common value; their spread is estimated from the variances themselves, and each is
+//! shrunk towards the common value accordingly. If they differ too much, or are too few, they stay unchanged.
 
 use statrs::function::gamma::digamma;
 
-/// Fewest variances to learn from.
+/// Minimum number of variances to learn from.
 const CELLS_MIN: usize = 4;
 
-/// What a variance is drawn towards.
+/// The value towards which variances are moderated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prior {
     variance: f64,
-    /// As if it had been measured with so many degrees of freedom; 0 where nothing is known.
+    /// Weight of the prior, in degrees of freedom; 0 if nothing is known.
     freedom: f64,
 }
 
 impl Prior {
-    /// Each variance is all that is known of itself.
+    /// No prior: variances stay unchanged.
     pub const NONE: Prior = Prior {
         variance: 0.0,
         freedom: 0.0,
@@ -44,13 +42,14 @@ impl Prior {
             .collect();
         let middle = logs.iter().sum::<f64>() / count;
         let spread = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / (count - 1.0);
-        // What remains when the variances' own uncertainty is taken off.
+        // The spread that remains after subtracting the variances' own uncertainty.
         let own = known
             .iter()
             .map(|(_, freedom)| trigamma(freedom / 2.0))
             .sum::<f64>()
             / count;
-        // That they agree is known no better than by all of them together; half of that, since few agree by chance.
+        // Their agreement is known no better than from all of them together; half of that, because few may
+        // agree by chance.
         let most = known.iter().map(|(_, freedom)| freedom).sum::<f64>() / 2.0;
         let freedom = if spread > own {
             (2.0 * trigamma_inverse(spread - own)).min(most)
@@ -61,12 +60,12 @@ impl Prior {
         Prior { variance, freedom }
     }
 
-    /// Degrees of freedom that it lends.
+    /// Degrees of freedom that the prior lends.
     pub fn freedom(&self) -> f64 {
         self.freedom
     }
 
-    /// A variance drawn towards this one, and its degrees of freedom then.
+    /// A variance moderated towards the prior, and its resulting degrees of freedom.
     pub fn moderate(&self, variance: f64, freedom: f64) -> (f64, f64) {
         let together = self.freedom + freedom;
         (
@@ -88,7 +87,7 @@ fn trigamma(mut x: f64) -> f64 {
     sum + 1.0 / x + y / 2.0 + y / x * (1.0 / 6.0 - y * (1.0 / 30.0 - y / 42.0))
 }
 
-/// Where the trigamma function, which falls, has a value: by halving.
+/// The inverse of the (decreasing) trigamma function, by bisection.
 fn trigamma_inverse(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6f64, 1e6f64);
     for _ in 0..100 {
@@ -124,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Variances of one law lend each other freedom; those of laws far apart keep theirs; few are left alone.
+    /// Similar variances lend each other freedom; variances far apart keep their own; few are left alone.
     #[test]
     fn likes_lend_freedom() {
         let mut random = Random::new(3);

@@ -1,16 +1,16 @@
 //! Verdicts on many metrics at once: better, worse, the same within a margin, or inconclusive.
 //!
 //! The rules: with fewer than [`RUNS_MIN`] runs per side there is no verdict. *Same* means that the change is
-//! significantly smaller than the margin, by two one-sided tests at 5 % each. *Better* and *worse* are
-//! significant at [`ALPHA`] after Holm's correction over all independent metrics: the rate and the mean
-//! response time of a closed loop express the same fact (Little's law) and count once. A change that is significant, but
-//! no more than the machine's difference could explain, is *machines differed*. Everything else is *inconclusive*, and
-//! [`Effect::detectable`] is the change that would have been detected.
+//! significantly smaller than the margin, by two one-sided tests at 5 % each. *Better* and *worse* are significant at
+//! [`ALPHA`] after Holm's correction over all independent metrics: the rate and the mean response time of a closed loop
+//! express the same fact (Little's law) and count once. A significant change that the machine's difference could
+//! explain is *machines differed*. Everything else is *inconclusive*, and [`Effect::detectable`] is the change that
+//! would have been detected.
 //!
-//! Runs of one session are alike: they share the layout of memory, the state of caches and clocks, and neighbours. So
-//! between sets that were not made in turns a deviation of their sessions is added to what runs show (levels of
-//! repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013; runs in turns: Abedi and Brecht,
-//! *Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments*, ICPE 2017).
+//! Runs of one session are correlated: they share the layout of memory, the state of caches and clocks, and neighbours.
+//! So for sets whose runs did not alternate, a variance between sessions is added to that of the runs (levels of
+//! repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013; alternating runs: Abedi and
+//! Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments*, ICPE 2017).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::effect::{Effect, Samples};
 use super::variance::Prior;
 use super::{ALPHA, Estimate, MannWhitney, RUNS_MIN, RunLikeness};
 
-/// A change of less than this share is none, unless the user says otherwise.
+/// Changes of less than this share count as none, unless the user chooses another margin.
 pub const MARGIN: f64 = 0.05;
 
 /// Which way is up.
@@ -53,7 +53,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The one word for it, in every place.
+    /// The word for the verdict, used everywhere.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -65,47 +65,47 @@ impl Verdict {
     }
 }
 
-/// What is known of the machine that two sets of runs were made on, for figures that depend on it. All are logarithms of
-/// the second set's figure over the first's.
+/// How the machine differed between two sets of runs, for figures that depend on it. All values are logarithms of the
+/// second set's figure over the first's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineAllowance {
-    /// Deviation between two sessions of the same experiment that nothing explains.
+    /// Unexplained standard deviation between two sessions of the same experiment.
     pub session: f64,
-    /// By how much the machine's difference may have raised the figure.
+    /// How much the machine's difference may have raised the figure.
     pub up: f64,
-    /// By how much it may have lowered it.
+    /// How much it may have lowered the figure.
     pub down: f64,
-    /// Runs of one set alone were stopped or throttled.
+    /// Runs of only one of the sets were stopped or throttled.
     pub disturbed: bool,
 }
 
-/// One metric of two sets of runs.
+/// One metric in two sets of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// What it is, with its unit.
+    /// Name with unit.
     pub name: String,
-    /// What it is a figure of, such as `iops`: those of one kind lend each other what they know of noise.
+    /// Kind of figure, such as `iops`: metrics of one kind share information about noise.
     pub kind: &'static str,
-    /// Which way is up.
+    /// Which direction is better.
     pub better: Better,
     /// A figure for each run of the first set.
     pub a: Vec<f64>,
-    /// Of the second.
+    /// A figure for each run of the second set.
     pub b: Vec<f64>,
-    /// Whether each run of the first was made in one round with that of the second in the same place.
+    /// Whether each run of the first set was made in the same round as the run of the second at the same index.
     pub paired: bool,
-    /// How alike the runs of each set are; `None` of independent ones.
+    /// Correlation of the runs in each set; `None` for independent ones.
     pub likeness: [Option<RunLikeness>; 2],
-    /// What the machine may have to do with it.
+    /// Possible influence of the machine.
     pub machine: MachineAllowance,
     /// Whether it is a share, whose changes are differences.
     pub is_share: bool,
-    /// The place of another metric, earlier in the list, of which this one is another side.
+    /// Index of an earlier metric that expresses the same fact.
     pub one_with: Option<usize>,
 }
 
 impl Metric {
-    /// Of runs that have nothing to do with each other.
+    /// A metric of independent runs.
     pub fn new(
         name: impl Into<String>,
         kind: &'static str,
@@ -149,8 +149,8 @@ pub struct Comparison {
     pub shown: Option<Verdict>,
 }
 
-/// Compares all metrics of two sets of runs at once: the more are looked at, the more each has to show. A change smaller
-/// than `margin`, a share, is none.
+/// Compares all metrics of two sets of runs at once: the more metrics there are, the stronger each one's evidence has
+/// to be. A change smaller than the share `margin` counts as none.
 pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     let samples: Vec<Option<Samples>> = metrics
         .iter()
@@ -171,7 +171,7 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
         .into_iter()
         .map(|(kind, cells)| (kind, Prior::of(&cells)))
         .collect();
-    // A metric that is one with a tested one is not counted again.
+    // A metric that expresses the same fact as a tested one is not counted again.
     let counted = |index: usize| {
         samples[index].is_some()
             && metrics[index]
@@ -214,7 +214,7 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
             .zip(effect)
             .is_some_and(|(samples, effect)| samples.is_within(&effect, margin, metric.is_share));
         let machine = effect.zip(p_holm).is_some_and(|(effect, p)| {
-            // The factor that the effect's own p was corrected by.
+            // The factor by which the effect's own p was corrected.
             let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
             metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
         });
@@ -240,7 +240,8 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     compared.collect()
 }
 
-/// The p of each effect after the correction; of one that is not counted, by as much as that of the one it is a side of.
+/// The corrected p of each effect. An effect that is not counted is corrected by the factor of the metric
+/// it is tied to.
 fn corrected(
     metrics: &[Metric],
     effects: &[Option<Effect>],
@@ -266,7 +267,7 @@ fn corrected(
             effects[other].expect("it was tested").p,
             all[other].expect("it is counted"),
         );
-        // The factor that the other one was corrected by; where that has a p of zero, the largest.
+        // The factor by which the other metric was corrected; if its p is zero, the maximum.
         let factor = if others.0 > 0.0 {
             others.1 / others.0
         } else {
@@ -277,8 +278,8 @@ fn corrected(
     all
 }
 
-/// Holm's step-down correction: with these p-values, the chance of any false verdict among all of
-/// them stays what it was for one.
+/// Holm's step-down correction: with these p-values, the probability of any false verdict among all of them stays at
+/// that of a single test.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|x, y| p[*x].total_cmp(&p[*y]));

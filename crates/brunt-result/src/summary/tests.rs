@@ -1,7 +1,7 @@
 use super::*;
 use crate::choice::RingMode;
 
-/// A kind of operation, each of 4 KiB, that always took as long.
+/// Operations of one kind, 4 KiB each, that all took this long.
 pub(crate) fn op(op: OpKind, completed: u64, us: f64) -> OpSummary {
     let same = Latencies {
         min_us: us,
@@ -117,7 +117,7 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
     }
 }
 
-/// The rates of kinds add up to that of all, without what came after the end.
+/// The rates of the kinds add up to the total, without requests completed after the end.
 #[test]
 fn kinds_add_up() {
     let late = |op: OpSummary| OpSummary {
@@ -130,7 +130,7 @@ fn kinds_add_up() {
         op(OpKind::Write, 232, 1.0),
         op(OpKind::Unmap, 132, 1.0),
     ];
-    // 800, 200 and 100 in the two seconds.
+    // 800, 200 and 100 in two seconds.
     let rates = (550.0, 500.0 * 4096.0);
     let run = RunSummary {
         requests_per_second: rates.0,

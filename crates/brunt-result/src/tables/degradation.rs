@@ -95,7 +95,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// All faults of a run that cost something that can be told.
+/// All faults of a run whose cost is known.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     for fault in &run.faults {
         let Some(cost) = &fault.cost else { continue };

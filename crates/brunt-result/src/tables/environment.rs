@@ -19,10 +19,10 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Longest value in bytes: a file under /proc or /sys is what the kernel makes it.
+/// Maximum length of a value in bytes: the kernel decides how long a file under /proc or /sys is.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// One thing; a value over [`VALUE_BYTES_MAX`] is cut.
+/// Adds one entry; a value longer than [`VALUE_BYTES_MAX`] is truncated.
 pub fn append(rows: &mut Batch, subject: &str, key: &str, value: &str) {
     let end = (0..=VALUE_BYTES_MAX.min(value.len()))
         .rev()

@@ -41,7 +41,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// One fault, as far as it came.
+/// Adds one fault in its current state.
 pub fn append(rows: &mut Batch, moment: &RunOrigin, fault: &FaultRecord) {
     rows.row()
         .count(moment.run.into())

@@ -4,11 +4,11 @@ use crate::{Cost, Counts, Figures, OpFigures, RequestStatus};
 use brunt_core::Histogram;
 use brunt_lake::{Column, Row};
 
-/// What a column with the kind of an operation says.
+/// Documentation of columns with the kind of operation.
 pub const OP: &str =
     "Kind of operation: `read`, `write`, or another kind of the load, such as `create` on files.";
 
-/// What was done.
+/// Columns of completed work.
 pub const DONE: &[Column] = &[
     Column::int("completed", "Completed requests."),
     Column::int(
@@ -24,7 +24,7 @@ pub const DONE: &[Column] = &[
     Column::int("timeouts", "Attempts that exceeded the workload's timeout."),
 ];
 
-/// How requests ended that were not done: a column for each [`RequestStatus`] but the good one.
+/// Columns of requests that did not succeed: one for each [`RequestStatus`] except the good one.
 pub const LOST: &[Column] = &[
     Column::int("scsi_errors", "Requests that failed with a SCSI status."),
     Column::int("os_errors", "Requests that the operating system rejected."),
@@ -46,7 +46,7 @@ pub const LOST: &[Column] = &[
     ),
 ];
 
-/// Response and service times, exact mean and maximum, percentiles at most 0.1 % too long.
+/// Columns of response and service times: exact mean and maximum, percentiles at most 0.1 % too high.
 pub const TIMES: &[Column] = &[
     Column::float("response_mean_ns", "Mean response time: from when a request was due to its completion, retries included; null if none completed.").nullable(),
     Column::int("response_p50_ns", "Median of the response time.").nullable(),
@@ -62,7 +62,7 @@ pub const TIMES: &[Column] = &[
     Column::int("service_max_ns", "Maximum service time.").nullable(),
 ];
 
-/// What measuring cost, all workers together.
+/// Columns of the cost of measuring, over all workers.
 pub const COST: &[Column] = &[
     Column::int("cpu_user_ns", "CPU time of the workers in user mode."),
     Column::int(

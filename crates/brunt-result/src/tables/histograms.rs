@@ -1,8 +1,8 @@
-//! Table `histograms`: what percentiles of any merge are computed from, in SQL.
+//! Table `histograms`: the data from which SQL computes percentiles of any merge.
 //!
-//! Short intervals are put together to extents that grow with the run, up to a second: an hour at 10 ms would be half a
-//! gigabyte otherwise, and the percentiles of each interval are in `intervals` already; but of a run of two seconds two
-//! extents would show nothing.
+//! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour of 10 ms
+//! intervals would take half a gigabyte, and `intervals` already has the percentiles of each interval. With a fixed
+//! length of one second, a run of two seconds would have only two extents, which show nothing.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use brunt_lake::{Batch, Column, Table};
 use super::RunOrigin;
 use super::figures::OP;
 
-/// An extent is as long as the run was until then, divided by this: about so many for a short run, and no more than a
+/// The length of an extent is the run's time so far, divided by this: about this many for a short run, and at most a
 /// hundred more for one of days.
 const EXTENTS: u32 = 20;
-/// But no longer than it takes to be as long as this.
+/// Maximum length that an extent has to reach.
 const EXTENT_ENOUGH: Duration = Duration::from_secs(1);
 
 /// See its doc.
@@ -47,12 +47,12 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Puts intervals together.
+/// Combines intervals.
 #[derive(Default)]
 pub struct Extent {
-    /// Begin and end; `None` when empty.
+    /// Start and end; `None` if empty.
     span: Option<(Nanos, Nanos)>,
-    /// Memory is kept from interval to interval and run to run.
+    /// Memory is reused across intervals and runs.
     ops: Vec<(OpKind, Times)>,
 }
 
@@ -70,7 +70,7 @@ impl Times {
 }
 
 impl Extent {
-    /// Takes an interval in, and writes the extent when it is long enough.
+    /// Adds an interval, and writes the extent if it is long enough.
     pub fn add(&mut self, rows: &mut Batch, moment: &RunOrigin, interval: &Interval) {
         let start = self.span.map_or(interval.start, |(start, _)| start);
         self.span = Some((start, interval.end));
@@ -90,7 +90,7 @@ impl Extent {
         }
     }
 
-    /// Writes what there is.
+    /// Writes the rest.
     pub fn end(&mut self, rows: &mut Batch, moment: &RunOrigin) {
         let Some((start, end)) = self.span.take() else {
             return;
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::Figures;
 
-    /// 10 ms intervals become extents that grow with the run up to a second, and nothing is lost or counted twice.
+    /// Intervals of 10 ms become extents that grow with the run up to a second; nothing is lost or counted twice.
     #[test]
     fn extents_add_up() {
         let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());
@@ -185,7 +185,8 @@ mod tests {
             .iter()
             .map(|(start, end)| (end - start) / 10_000_000)
             .collect();
-        // Each interval at first; a run of a second has twenty and more, one of half a minute not even two hundred.
+        // At first every interval is written; a run of a second has more than twenty, one of half a minute fewer
+        // than two hundred.
         assert_eq!(lengths[..20], [1; 20]);
         assert!(
             spans

@@ -1,4 +1,4 @@
-//! Tables `indexes` and `clients`: the indexes of robustness, and what each client had.
+//! Tables `indexes` and `clients`: the robustness indexes, and each client's throughput.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ const IN_FLIGHT: &[Column] = &[Column::float(
     "Mean number of requests in flight. They count before they complete, so a device that stands still shows its depth.",
 )];
 
-/// Null in rows of versions that did not record them.
+/// Columns of outstanding requests; null in rows written by versions that did not record them.
 const WAITING: &[Column] = &[
     Column::int(
         "waiting",
@@ -54,7 +54,7 @@ pub const OPS: Table = Table {
     columns: &columns::<24>(&[WHEN, &[Column::text("op", OP)], DONE, TIMES]),
 };
 
-/// Fills both tables; `scratch` holds all kinds of operations together.
+/// Fills both tables; `scratch` is reused for all kinds of operations together.
 pub fn append(
     all: &mut Batch,
     ops: &mut Batch,

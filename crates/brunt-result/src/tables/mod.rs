@@ -1,8 +1,8 @@
-//! The tables of a result in Parquet files, for DuckDB, pandas and Spark (docs/results.md). A study's
-//! observer fills them during the runs; `brunt report` reads them.
+//! The tables of a result in Parquet files, for DuckDB, pandas and Spark (docs/results.md). A study's observer fills
+//! them during the runs; `brunt report` reads them.
 //!
-//! To add a table: one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and
-//! the event that fills it in the study's keeper of results.
+//! To add a table, add one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and the
+//! event that fills it in the study's recorder of results.
 //!
 //! The rule: rows contain plain data only; nothing here opens a file.
 
@@ -24,7 +24,7 @@ pub mod transfer;
 use brunt_core::Nanos;
 use brunt_lake::Table;
 
-/// All tables, each a folder of the result.
+/// All tables; each is a folder of the result.
 #[rustfmt::skip]
 pub const TABLES: &[&Table] = &[
     &points::TABLE,
@@ -45,14 +45,14 @@ pub const TABLES: &[&Table] = &[
     &environment::TABLE,
 ];
 
-/// Where in the experiment something happened.
+/// The run and trial to which a row belongs.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOrigin {
-    /// The run's place among all.
+    /// Number of the run among all runs.
     pub run: u32,
-    /// Of a rate search, from 0.
+    /// Trial of a rate search, from 0.
     pub trial: u32,
-    /// The start of the run's workers: the zero of all times in the tables.
+    /// Start of the run's workers: zero of all times in the tables.
     pub origin: Nanos,
 }
 

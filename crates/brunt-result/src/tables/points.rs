@@ -1,4 +1,4 @@
-//! Tables `points` and `axes`: what the experiment's runs are runs of.
+//! Tables `points` and `axes`: the points that the experiment's runs belong to.
 
 use brunt_core::{Size, Span};
 use brunt_lake::{Batch, Column, Table};
@@ -90,7 +90,7 @@ fn number(value: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// an axis can be plotted, whatever its unit.
+    /// An axis can be plotted, whatever its unit.
     #[test]
     fn values_are_numbers() {
         let check =

@@ -35,7 +35,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// The course of a run, if it replayed a trace.
+/// The course of a run over time, if it replayed a trace.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
     for moment in run.replay.iter().flat_map(|replay| &replay.over_time) {

@@ -47,7 +47,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Some requests of a run.
+/// Adds requests of a run.
 pub fn append(rows: &mut Batch, moment: &RunOrigin, requests: &[RequestRecord]) {
     for request in requests {
         rows.row()

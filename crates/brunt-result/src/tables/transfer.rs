@@ -1,4 +1,4 @@
-//! Table `transfer`: what links carried while the load moved its bytes.
+//! Table `transfer`: bytes on links while the load transferred its data.
 
 use brunt_lake::{Batch, Column, Table};
 
@@ -42,7 +42,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// One stretch of a run.
+/// A part of a run.
 struct Stretch<'a> {
     phase: Option<(PhaseKind, &'a [String])>,
     start_s: f64,
@@ -50,7 +50,7 @@ struct Stretch<'a> {
     useful_bytes: u64,
 }
 
-/// What the links carried in a run.
+/// Bytes on the links during a run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let Some(transfer) = &run.transfer else {
         return;

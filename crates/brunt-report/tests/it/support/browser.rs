@@ -1,5 +1,5 @@
-//! Headless Chromium, driven over its own pipe (the DevTools protocol, a JSON object and a zero byte
-//! a message), so that a test needs no network, no port and no other program.
+//! Drives headless Chromium over its own pipe (the DevTools protocol, a JSON object and a zero byte per message), so
+//! that a test needs no network, no port and no other program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,14 @@ pub struct Browser {
     folder: PathBuf,
     session: Option<String>,
     next: u64,
-    /// What pages may ask for begins so: `file:` unless a page is opened elsewhere.
+    /// Prefix of the URLs that pages may request: `file:` unless a page is opened elsewhere.
     origin: String,
-    /// What the page complained about: console errors, exceptions, requests that left the file.
+    /// Problems of the page: console errors, exceptions, requests that left the file.
     pub complaints: Vec<String>,
 }
 
 impl Browser {
-    /// Starts one; `None` where there is no Chromium, which is a failure where everything is required.
+    /// Starts a browser; `None` if Chromium is not installed, which is a failure where everything is required.
     pub fn start(folder: &Path) -> Option<Browser> {
         let found = Command::new("chromium")
             .arg("--version")
@@ -40,7 +40,7 @@ impl Browser {
         let (to, from) = (folder.join("to"), folder.join("from"));
         let made = Command::new("mkfifo").arg(&to).arg(&from).status().unwrap();
         assert!(made.success());
-        // The browser reads file descriptor 3 and writes 4.
+        // The browser reads from file descriptor 3 and writes to 4.
         let script = "exec chromium --headless=new --no-sandbox --disable-gpu --no-first-run \
             --disable-dev-shm-usage --disable-background-networking --force-color-profile=srgb \
             --user-data-dir=\"$1\" --remote-debugging-pipe about:blank 3<\"$2\" 4>\"$3\"";
@@ -81,7 +81,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method and waits for its answer; events on the way are looked at.
+    /// Calls a method and waits for its answer; handles events in between.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": params });
@@ -135,12 +135,12 @@ impl Browser {
         message
     }
 
-    /// Opens a file at a width, in light or dark.
+    /// Opens a file at this width, in light or dark.
     pub fn open(&mut self, page: &Path, width: u32, dark: bool) {
         self.visit("file:", &format!("//{}", page.display()), width, dark);
     }
 
-    /// Opens a page of this origin, likewise; what it asks of others is a complaint.
+    /// Opens a page of this origin, likewise; requests to other origins are complaints.
     pub fn visit(&mut self, origin: &str, path: &str, width: u32, dark: bool) {
         self.origin = origin.to_string();
         let scale = if width < 500 { 2 } else { 1 };
@@ -156,7 +156,7 @@ impl Browser {
         );
         self.call("Page.navigate", json!({ "url": format!("{origin}{path}") }));
         self.wait("Page.loadEventFired");
-        // Two frames: what a resize observer does has been done.
+        // Wait for two frames, so that resize observers have run.
         self.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))",
         );
@@ -175,7 +175,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until the page's text has this; the text.
+    /// Waits until the page contains this text, and returns the page's text.
     pub fn text_with(&mut self, what: &str) -> String {
         let look = format!(
             "new Promise((done) => {{ let left = 1200; const look = () => {{ \
@@ -188,7 +188,7 @@ impl Browser {
         text
     }
 
-    /// Presses a key that has a name, such as `Tab`, with Shift or without.
+    /// Presses a named key, such as `Tab`, with or without Shift.
     pub fn key(&mut self, name: &str, shift: bool) {
         let (code, text) = match name {
             "Tab" => (9, ""),
@@ -207,7 +207,7 @@ impl Browser {
         }
     }
 
-    /// Clicks with the mouse in the middle of what an expression finds, as soon as it is there and can be used.
+    /// Clicks in the middle of the element that an expression finds, as soon as it exists and is enabled.
     pub fn click(&mut self, element: &str) {
         let look = format!(
             "new Promise((done) => {{ let left = 1200; const look = () => {{ \
@@ -227,7 +227,7 @@ impl Browser {
         }
     }
 
-    /// What axe finds wrong with the page, as lists of rule, help and elements.
+    /// Problems that axe finds on the page, as lists of rule, help and elements.
     pub fn axe(&mut self, script: &str) -> Value {
         self.evaluate(&format!("{script}; 1"));
         let passed = self.evaluate("axe.run().then((result) => result.passes.length)");
@@ -238,7 +238,7 @@ impl Browser {
         )
     }
 
-    /// Writes pictures of the whole page, in pieces of a height, where BRUNT_PAGES says.
+    /// Writes pictures of the whole page, in pieces of this height, to the folder in BRUNT_PAGES.
     pub fn picture(&mut self, name: &str, piece: u64) {
         let Some(folder) = std::env::var_os("BRUNT_PAGES") else {
             return;
@@ -263,7 +263,7 @@ impl Browser {
         }
     }
 
-    /// The page as it is printed.
+    /// Prints the page.
     pub fn print(&mut self) -> Vec<u8> {
         let params = json!({ "printBackground": true, "preferCSSPageSize": true });
         decode(
@@ -292,7 +292,7 @@ impl Drop for Browser {
     }
 }
 
-/// axe-core, as `tools/live-page.sh --prepare` installs it.
+/// The axe-core script, as `tools/live-page.sh --prepare` installs it.
 pub fn axe_script() -> Option<String> {
     let tools = std::env::var_os("BRUNT_TOOLS").map(PathBuf::from);
     let tools =
@@ -309,7 +309,7 @@ pub fn axe_script() -> Option<String> {
     script
 }
 
-/// Base64 (RFC 4648, 4) to bytes.
+/// Decodes base64 (RFC 4648, 4).
 fn decode(text: &str) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => byte - b'A',

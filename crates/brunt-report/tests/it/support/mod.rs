@@ -1,5 +1,4 @@
-//! Pages to look at, made from a real experiment against memory, with time lines made up by rule so
-//! that each kind of chart has something to show.
+//! Test pages made from a real experiment in memory, with generated timelines so that each kind of chart has data.
 
 #[allow(dead_code)] // shared with the tests of the live page
 pub mod browser;
@@ -57,7 +56,7 @@ pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
     study.run(&AtomicBool::new(false)).unwrap()
 }
 
-/// A fault in every run, to go with the time lines.
+/// Adds a fault to every run, matching the timelines.
 pub fn with_faults(mut summary: Summary) -> Summary {
     for run in summary.points.iter_mut().flat_map(|point| &mut point.runs) {
         run.faults.push(FaultSummary {
@@ -79,8 +78,8 @@ pub fn with_faults(mut summary: Summary) -> Summary {
     summary
 }
 
-/// The same with the phases that this cuts each run into: two minutes by the second, at 1,000, 250 and 900 requests a
-/// second.
+/// The same with the phases of each run: two minutes in intervals of a second, at 1,000, 250 and 900
+/// requests per second.
 pub fn with_phases(summary: Summary) -> Summary {
     let mut summary = with_faults(summary);
     let second = |second: u32| {
@@ -110,7 +109,7 @@ pub fn with_phases(summary: Summary) -> Summary {
     summary
 }
 
-/// A link, its losses and a doubt in every run, and a depth that was found for every point.
+/// Adds a link, its losses and a doubt to every run, and a queue depth found by search to every point.
 pub fn with_lab(mut summary: Summary) -> Summary {
     for point in &mut summary.points {
         let trial = |(queue_depth, bytes_per_second)| DepthTrial {
@@ -154,7 +153,7 @@ pub fn with_lab(mut summary: Summary) -> Summary {
     summary
 }
 
-/// Time lines for every run: two minutes by the second, with a dip and a peak of latency at a fault.
+/// Timelines for every run: two minutes in intervals of a second, with a dip and a peak of latency during a fault.
 pub fn details(summary: &Summary) -> Details {
     let environment = vec![
         ("Host".into(), "bench-7".into()),
@@ -181,7 +180,7 @@ pub fn details(summary: &Summary) -> Details {
     details
 }
 
-/// The same of runs of a few seconds.
+/// The same for runs of a few seconds.
 pub fn short_details(summary: &Summary, seconds: u32) -> Details {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
     let lines = runs.map(|run| (run.order, time_line(seconds, 0.0, &mut Histogram::new())));
@@ -202,7 +201,7 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
         };
         let base = (90.0 + 4.0 * shift + 12.0 * (at / 9.0).sin()) * slow;
         let completed = (200_000.0 / base * 10.0) as u64;
-        // An exponential's quantiles, with a second hump of slow requests; rising.
+        // Quantiles of an exponential distribution with a second hump of slow requests, ascending.
         let mut buckets: Vec<(f64, u64)> = (0..100u32)
             .map(|step| {
                 let share = (f64::from(step) + 0.5) / 100.0;
