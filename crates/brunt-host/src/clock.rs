@@ -132,8 +132,8 @@ pub struct ClockEstimate {
 }
 
 impl ClockEstimate {
-    /// Converts a time of their clock to ours, by the middles. Only near [`ClockEstimate::at`]: the rate's uncertainty
-    /// accumulates.
+    /// Converts a time of their clock to ours, by the middles. Only near [`ClockEstimate::at`]:
+    /// the rate's uncertainty accumulates.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         let near = self.offset.to_ours(theirs);
         moved(near, self.drifted(near).saturating_neg())
@@ -322,8 +322,8 @@ fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     (from + to) / 2.0
 }
 
-/// Where a concave function that is not negative at `inside` becomes negative on the way to `outside`; `outside` if it
-/// doesn't.
+/// Where a concave function that is not negative at `inside` becomes negative on the way to `outside`;
+/// `outside` if it doesn't.
 fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64 {
     if function(outside) >= 0.0 {
         return outside;

@@ -254,8 +254,8 @@ impl AgentProcess {
                 source,
             };
         }
-        // Its last lines have been read by now, or nearly; a child process that it left behind may keep the pipe open
-        // forever.
+        // Its last lines have been read by now, or nearly; a child process that it left behind may keep
+        // the pipe open forever.
         let begin = Instant::now();
         while self
             .reader
@@ -581,8 +581,8 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last messages, and the
-    /// cause.
+    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last
+    /// messages, and the cause.
     fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
         match self.stream.send(message) {
             Err(StreamError::Io { source, .. }) if is_gone(&source) => Ok(()),

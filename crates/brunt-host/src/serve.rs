@@ -1,8 +1,8 @@
 //! Runs an agent's side of one connection on the calling thread: waits, reads, writes and samples around
 //! [`AgentSession`]. A run has its own thread ([`crate::work`]), and ends with the connection.
 //!
-//! The rule: answers about the clock come first; data that a slow controller doesn't read is bounded, and counted if
-//! dropped.
+//! The rule: answers about the clock come first; data that a slow controller doesn't read is bounded,
+//! and counted if dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -416,8 +416,8 @@ impl RolePlay {
     /// Runs until it is stopped.
     ///
     /// # Errors
-    /// The connection is gone. Then a service is killed: its time to shut down is only for an experiment that waits for
-    /// it.
+    /// The connection is gone. Then a service is killed: its time to shut down is only for an experiment
+    /// that waits for it.
     fn play(mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
         let played = self.play_heard(told, tell);
         self.outage = None;

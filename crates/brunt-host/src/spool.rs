@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    /// All requests come back once and in order, in pieces independent of how they were added; nothing is left in the
-    /// folder.
+    /// All requests come back once and in order, in pieces independent of how they were added; nothing is
+    /// left in the folder.
     #[test]
     fn requests_come_back_as_they_were() {
         let folder = tempfile::tempdir().unwrap();

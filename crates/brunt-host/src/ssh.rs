@@ -1,9 +1,9 @@
 //! Starts an agent through ssh: with the remote host's own program if it is of this version, otherwise with a copy of
 //! this one that is deleted from the remote disk as soon as it runs.
 //!
-//! The remote shell announces its next action with a marker line, so output of login scripts before it does no harm.
-//! The rule: nothing is installed, opened or left on the remote host. ssh's own configuration, keys and known hosts
-//! apply.
+//! The remote shell announces its next action with a marker line, so output of login scripts before it does
+//! no harm. The rule: nothing is installed, opened or left on the remote host. ssh's own configuration, keys
+//! and known hosts apply.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,8 +31,8 @@ pub(crate) struct SshStart<'a> {
     pub ssh: &'a [String],
     /// In ssh's syntax.
     pub destination: &'a str,
-    /// The path of a program that is already there; `None`: the one in the path if it is of this version, otherwise a
-    /// copy.
+    /// The path of a program that is already there; `None`: the one in the path if it is of this
+    /// version, otherwise a copy.
     pub program: Option<&'a str>,
     /// The version, as the remote program prints it.
     pub version: &'a str,
@@ -117,8 +117,8 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     }
 }
 
-/// Sends the program. A host that accepts no data for as long as a login may take has failed: it is frozen, or its disk
-/// is.
+/// Sends the program. A host that accepts no data for as long as a login may take has failed: it is frozen,
+/// or its disk is.
 fn send_program(
     own: &mut File,
     process: &mut AgentProcess,

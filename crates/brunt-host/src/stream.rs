@@ -169,8 +169,8 @@ impl MessageStream {
         self.write_if_ready()
     }
 
-    /// Queues a message behind all others, including those queued before it is sent, except others of this kind. The
-    /// caller bounds their number.
+    /// Queues a low-priority message: all other messages are sent first, even those queued later. The caller bounds
+    /// the number of such messages.
     ///
     /// # Errors
     /// It is longer than a frame, or the peer is gone.
@@ -479,8 +479,8 @@ mod tests {
         assert!(matches!(error, StreamError::Full(_)), "{error}");
     }
 
-    /// An answer overtakes low-priority messages, except one of them and those in the kernel's buffer; all arrive, in
-    /// order.
+    /// An answer overtakes low-priority messages, except one of them and those in the kernel's buffer;
+    /// all arrive, in order.
     #[test]
     fn what_can_wait_goes_last() {
         let (mut here, mut there) = pair();

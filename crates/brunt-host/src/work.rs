@@ -565,7 +565,7 @@ mod tests {
         );
     }
 
-    /// Requests stay on the host until they are requested, with times on its clock and workers numbered among all.
+    /// The record stays on the host until it is requested, with times on its clock and workers numbered among all.
     #[test]
     fn a_record_is_kept_until_it_is_asked_for() {
         let load = "record_requests = true\nverify = {}\nread = 0.5\nstop = { requests = 3001 }";
@@ -788,7 +788,7 @@ mod tests {
         assert_eq!(there(), 0);
     }
 
-    /// Dropping a running run ends its workers.
+    /// Dropping a run in progress ends its workers.
     #[test]
     fn a_dropped_run_ends() {
         let assignment = Assignment {

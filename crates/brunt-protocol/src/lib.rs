@@ -1,5 +1,5 @@
-//! The messages between the controller of an experiment and its agents, and their framing: before, during and after a
-//! run.
+//! The messages between the controller of an experiment and its agents, and their framing: before, during
+//! and after a run.
 //!
 //! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side begins with a greeting
 //! that states [`VERSION`]; on a mismatch, the error names both versions. A length is checked against

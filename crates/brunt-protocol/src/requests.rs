@@ -1,5 +1,5 @@
-//! Serializes the record of single requests that a host kept during a run, for its transfer to the controller
-//! afterwards.
+//! Serializes the record of single requests that a host kept during a run, for its transfer
+//! to the controller afterwards.
 //!
 //! A request is a short list instead of an object with names, with times relative to the intended one: some 60 bytes
 //! instead of 190. The rule: decoding returns exactly what was encoded, whatever the numbers.

@@ -1,5 +1,5 @@
-//! The local end of a move: which files of a folder are parts, which lake they belong to, and who is working in the
-//! folder.
+//! The local end of a move: which files of a folder are parts, which lake they belong to, and who is
+//! working in the folder.
 //!
 //! A folder and the place it is moved to carry the same mark, a small file with a random number. So parts of two
 //! folders never mix under one prefix, and a move that resumes after a crash recognizes its place.
@@ -289,8 +289,8 @@ impl FolderLock {
         FolderLock::take(folder, FileLock::try_exclusive)
     }
 
-    /// To work alongside other holders of a shared lock, while no parts are moved: a capture that moves none, and a
-    /// compaction.
+    /// To work alongside other holders of a shared lock, while no parts are moved: a capture that moves
+    /// none, and a compaction.
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A part is moved in steps: check whether the store has it, send it if not, compare what the store then has, delete
-//! the local file. No state is kept between the steps: a part's progress follows from the two ends, so that a move that
-//! was killed resumes with the same steps. [`plan`] decides, [`mover`] carries out, [`store`] defines the interface to
-//! a store. Of a compacted [`lake`], one version is copied: first the parts that it names, then the objects that name
-//! them.
+//! the local file. No state is kept between the steps: a part's progress follows from the two ends, so that a move
+//! that was killed resumes with the same steps. [`plan`] decides, [`mover`] carries out, [`store`] defines the
+//! interface to a store. Of a compacted [`lake`], one version is copied: first the parts that it names, then the
+//! objects that name them.
 //!
 //! The one rule: a local file is deleted only after the store has proven that it holds the same bytes, and an object is
 //! never replaced.

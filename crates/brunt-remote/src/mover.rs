@@ -1,8 +1,8 @@
 //! Carries out the steps that [`crate::plan`] decides: asks the store, sends, compares, deletes. One part at a time, on
 //! its caller's thread.
 //!
-//! The rule: a missing answer never ends a move. It is counted, and the part stays where it is until the store has
-//! answered.
+//! The rule: a missing answer never ends a move. It is counted, and the part stays where it is until
+//! the store has answered.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -3,8 +3,8 @@
 //!
 //! For a compacted lake, the newest version is fetched: its parts, then the version.
 //!
-//! The rule: a file gets a part's name only when it is complete and on disk; an existing file with other bytes is an
-//! error.
+//! The rule: a file gets a part's name only when it is complete and on disk; an existing file with other
+//! bytes is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

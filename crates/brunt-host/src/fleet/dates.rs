@@ -149,8 +149,8 @@ mod tests {
         }
     }
 
-    /// With a drifting clock, a request of an hour ago is converted by the estimate of that time, not by the current
-    /// one.
+    /// With a drifting clock, a request of an hour ago is converted by the estimate of that time, not
+    /// by the current one.
     #[test]
     fn old_requests_have_old_estimates() {
         let mut dates = Dates::new();

@@ -1,5 +1,5 @@
-//! Faults on other hosts: injected and removed by the fault driver, with times converted to our clock by the host's
-//! thread.
+//! Faults on other hosts: injected and removed by the fault driver, with times converted to our clock
+//! by the host's thread.
 //!
 //! The rule: every caller gets a result, even if the host is lost. A lost host removes its faults itself, when its
 //! agent's lease expires.

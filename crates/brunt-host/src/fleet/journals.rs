@@ -228,8 +228,8 @@ mod tests {
         );
     }
 
-    /// An unwritable folder or an invalid journal ends the transfer: no more parts are requested, and the reason is
-    /// reported.
+    /// An unwritable folder or an invalid journal ends the transfer: no more parts are requested, and
+    /// the reason is reported.
     #[test]
     fn what_cannot_be_kept_is_said() {
         for (folder, bytes) in [

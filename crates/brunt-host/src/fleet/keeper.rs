@@ -1,8 +1,8 @@
 //! The thread that serves one host: receives its messages, synchronizes its clock, and passes on its workers' reports,
 //! with times converted to our clock.
 //!
-//! The rule: the owner of a run always learns its end, even if the host is lost: each worker ends once, and the run
-//! once.
+//! The rule: the owner of a run always learns its end, even if the host is lost: each worker ends once,
+//! and the run once.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};

@@ -4,8 +4,8 @@
 //! machine: their share of a rate or of a number of requests, from the same seed. Decisions that need all workers
 //! (steady state, searching a rate or depth) are made where the experiment runs, as for every load.
 //!
-//! The rule: workers start at one time of our clock, which each host knows in advance; never "when the message
-//! arrives".
+//! The rule: workers start at one time of our clock, which each host knows in advance; never
+//! "when the message arrives".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

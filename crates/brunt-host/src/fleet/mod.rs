@@ -161,8 +161,8 @@ struct Reach {
     services: OnceLock<PathBuf>,
 }
 
-/// One of several connections to a host: each of the jobs that run at once has one, and a host has one run at a time on
-/// it.
+/// One of several connections to a host: each of the jobs that run at once has one, and a host has one run at
+/// a time on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
 

@@ -206,8 +206,8 @@ fn a_store_has_whole_versions_at_any_time() {
     }
 }
 
-/// Replaced objects are deleted on request, once they are old enough, in an order that never breaks a version for
-/// readers.
+/// Replaced objects are deleted on request, once they are old enough, in an order that never breaks
+/// a version for readers.
 #[test]
 fn what_was_replaced_is_deleted_when_asked_for() {
     let (folder, objects) = (lake(), Objects::default());
