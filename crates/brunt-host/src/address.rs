@@ -1,4 +1,4 @@
-//! Where an agent is reached: `local`, `ssh:user@host`, `agent:host:port`. The same words as in an experiment file.
+//! The address of an agent: `local`, `ssh:user@host`, `agent:host:port`, in the syntax of experiment files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 /// The Unix socket in a service's folder at which a virtual machine's agent is reached.
 pub const GUEST_SOCKET: &str = "agent";
 
-/// How a host is reached.
+/// How to connect to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostAddress {
-    /// This machine, by an agent of its own: for trials, and to compare others with.
+    /// This machine, with its own agent: for trials, and as a baseline for comparison.
     Local,
-    /// A host of the lab that this process holds: an agent of its own starts in that host's network namespace. Never written
+    /// A host of the lab that this process holds: an agent is started in that host's network namespace. Never written
     /// as an address.
     Lab {
         /// Its name in the experiment.
         name: String,
     },
-    /// A virtual machine that a service of the experiment keeps: its agent speaks over the socket `agent` in that
-    /// service's folder, which is no part of any network. Never written as an address.
+    /// A virtual machine that a service of the experiment runs: its agent is reached by the socket `agent` in that
+    /// service's folder, outside all networks. Never written as an address.
     Guest {
         /// The name of the service.
         service: String,
     },
-    /// By an agent that listens there, behind TLS.
+    /// An agent that listens at this address, with TLS.
     Agent {
         /// A DNS name or an IP address, as in the agent's certificate.
         host: String,
@@ -32,13 +32,13 @@ pub enum HostAddress {
     },
     /// Through ssh, which starts the agent and ends it.
     Ssh {
-        /// What ssh takes: `user@host`, or a name of its configuration.
+        /// In ssh's syntax: `user@host`, or a name from its configuration.
         destination: String,
     },
 }
 
 impl HostAddress {
-    /// The host alone: a name, or an address.
+    /// The host only: a name, or an address.
     pub fn host(&self) -> &str {
         match self {
             HostAddress::Local => "localhost",
@@ -61,13 +61,13 @@ impl HostAddress {
     }
 }
 
-/// Why a text names no host.
+/// Why a text is not a host's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' names no host: {what}")]
 pub struct AddressError {
     /// As given.
     pub text: String,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with it, and the correct form.
     pub what: &'static str,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for HostAddress {
         match text.split_once(':') {
             None if text == "local" => Ok(HostAddress::Local),
             Some(("ssh", destination)) => {
-                // A leading dash would be an option of ssh's, such as one that runs a command here.
+                // A leading dash would be an option to ssh, such as one that runs a command here.
                 let is_plain = |one: char| one.is_ascii_graphic();
                 if destination.is_empty()
                     || destination.starts_with('-')

@@ -1,7 +1,7 @@
-//! The rules of an agent's side: which message is answered by what, and when its lease is over. No I/O and no clock;
+//! The agent's side of the protocol: which message gets which answer, and when the lease expires. No I/O and no clock;
 //! [`crate::serve`] waits, reads and writes around it.
 //!
-//! The rule: nothing is done for a controller whose greeting was not understood.
+//! The rule: nothing is done for a controller before a valid greeting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,99 +16,99 @@ use brunt_protocol::{
 
 use crate::session::plain;
 
-/// What is to be done.
+/// What the driver has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAction {
-    /// Send this.
+    /// Send this message.
     Send(Box<FromHost>),
-    /// Send what the clock says, read as late as possible.
+    /// Send the clock's time, read as late as possible.
     AnswerClock {
-        /// Of the question.
+        /// Copied from the question.
         round: u32,
-        /// When it was heard.
+        /// When the question was received.
         heard: Nanos,
     },
-    /// Sample the host's counters like this, instead of what was sampled before; what the controller calls the host.
+    /// Sample the host's counters with these probes, in place of earlier ones; with the controller's name for the host.
     Watch(Probes, String),
-    /// Samples are due then, and in intervals from there.
+    /// Samples are due from this time, at each interval.
     WatchFrom(Moment),
-    /// Take a last sample and no more, and say [`FromHost::Watched`].
+    /// Take a last sample, and send [`FromHost::Watched`].
     Unwatch,
-    /// Make this run ready. Not before the one before was released.
+    /// Prepare this run. The previous one was released.
     Prepare(Box<Assignment>),
-    /// Start what was made ready then, once.
+    /// Start the prepared run at this time, once.
     Start(Moment),
-    /// Tell the run's workers.
+    /// Pass this command to the run's workers.
     Command(LoadCommand),
     /// Send the next piece of the run's record of requests.
     SendRequests,
     /// Send the next part of the run's journals.
     SendJournal,
-    /// Put this fault in.
+    /// Inject this fault.
     PutFault(u32, HostFault),
-    /// Send what went through the bridge.
+    /// Send the bridge's report.
     TellBridge,
-    /// Remove the one of this number.
+    /// Remove the fault with this number.
     RemoveFault(u32),
     /// Start this role.
     StartRole(u32, Box<HostRole>),
     /// Admit this service.
     AdmitService(u32, Box<HostService>),
-    /// Tell the role of this number.
+    /// Pass an order to the role with this number.
     TellRole(u32, RoleOrder),
-    /// End the run if it still goes on, and say [`FromHost::Released`] when nothing of it is left.
+    /// End the run if it is still going, and send [`FromHost::Released`] when nothing of it is left.
     Release,
 }
 
-/// Why a conversation is over.
+/// Why a connection has ended.
 #[derive(Debug)]
 pub enum AgentEnd {
     /// The controller closed it.
     Closed,
-    /// Nothing was heard for the length of the lease.
+    /// Nothing was received for the length of the lease.
     LeaseOver,
-    /// This program is to end.
+    /// This program is being stopped.
     Stopped,
-    /// The controller is none, or of another version.
+    /// The peer is not a controller, or of another version.
     Greeting(FrameError),
 }
 
-/// Where a run stands.
+/// The state of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
-    /// There is none.
+    /// There is no run.
     None,
-    /// It was asked for.
+    /// It was requested.
     Prepared,
-    /// It was told when to start.
+    /// It got its start time.
     Started,
-    /// It was released, and something of it may still be there.
+    /// It was released, and part of it may still exist.
     Releasing,
 }
 
-/// An agent's side of one conversation.
+/// An agent's side of one connection.
 #[derive(Debug)]
 pub struct AgentSession {
     greeted: bool,
     lease: Duration,
     heard: Nanos,
     run: RunState,
-    /// Faults that were put in, and whether they are to be removed.
+    /// Faults that were injected, and whether their removal was requested.
     faults: BTreeMap<u32, bool>,
     /// Roles that were started and have not ended.
     roles: BTreeSet<u32>,
 }
 
-/// Most faults at a time.
+/// Maximum faults at a time.
 const FAULTS_MAX: usize = 64;
-/// Most roles at a time.
+/// Maximum roles at a time.
 const ROLES_MAX: usize = 64;
 
 impl AgentSession {
-    /// Begins at `now`; a controller has so long to be heard of, each time anew.
+    /// Begins at `now`; each message from the controller restarts the lease.
     ///
     /// # Panics
-    /// When the lease is zero: it would be over before it began.
+    /// When the lease is zero: it would expire at once.
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
         assert!(!lease.is_zero(), "a lease has a length");
         let (faults, roles) = Default::default();
@@ -122,15 +122,15 @@ impl AgentSession {
         }
     }
 
-    /// When the lease is over.
+    /// When the lease expires.
     pub fn deadline(&self) -> Nanos {
         self.heard.after(self.lease)
     }
 
-    /// Takes a message that was heard at `now`; what follows from it.
+    /// Handles a message received at `now`, and returns the resulting action.
     ///
     /// # Errors
-    /// The conversation ends: the first message is no greeting of this version.
+    /// The connection must end: the first message is not a greeting of this version.
     pub fn on_message(
         &mut self,
         message: ToHost,
@@ -179,7 +179,7 @@ impl AgentSession {
                 role,
                 order: RoleOrder::Admit(service),
             } => Some(self.begin_role(role, AgentAction::AdmitService(role, service))),
-            // What comes when the role has gone came too late, which is nobody's fault.
+            // An order for a role that has ended is late, not an error.
             ToHost::Role { role, order } => self
                 .roles
                 .contains(&role)
@@ -188,10 +188,10 @@ impl AgentSession {
         })
     }
 
-    /// Nothing of the run that was released is left.
+    /// Nothing of the released run is left.
     ///
     /// # Panics
-    /// When none was.
+    /// When no run was released.
     pub fn released(&mut self) {
         assert_eq!(
             self.run,
@@ -201,10 +201,10 @@ impl AgentSession {
         self.run = RunState::None;
     }
 
-    /// A fault is gone, or was never there.
+    /// A fault was removed, or never took effect.
     ///
     /// # Panics
-    /// When it was not asked for.
+    /// When it was not requested.
     pub fn fault_over(&mut self, fault: u32) {
         assert!(
             self.faults.remove(&fault).is_some(),
@@ -215,7 +215,7 @@ impl AgentSession {
     /// Nothing of a role is left.
     ///
     /// # Panics
-    /// When it was not asked for.
+    /// When it was not requested.
     pub fn role_over(&mut self, role: u32) {
         assert!(
             self.roles.remove(&role),
@@ -244,7 +244,7 @@ impl AgentSession {
         AgentAction::PutFault(fault, what)
     }
 
-    /// One that is over already, because it could not be put in, is nobody's fault.
+    /// If the fault is already over, because it could not be injected, the request is late, not an error.
     fn remove_fault(&mut self, fault: u32) -> Option<AgentAction> {
         let removing = self.faults.get_mut(&fault)?;
         (!std::mem::replace(removing, true)).then_some(AgentAction::RemoveFault(fault))
@@ -266,13 +266,13 @@ impl AgentSession {
         AgentAction::Start(at)
     }
 
-    /// What comes when the run is gone came too late, which is nobody's fault.
+    /// A command for a run that has ended is late, not an error.
     fn command(&self, command: LoadCommand) -> Option<AgentAction> {
         matches!(self.run, RunState::Prepared | RunState::Started)
             .then_some(AgentAction::Command(command))
     }
 
-    /// Whether there are any is known to the run.
+    /// Only the run knows whether it keeps a record or journals.
     fn more_of_run(&self, action: AgentAction, without: &str) -> AgentAction {
         match self.run {
             RunState::Started => action,
@@ -343,7 +343,7 @@ mod tests {
         session
     }
 
-    /// Before a greeting of this version nothing is done.
+    /// Nothing is done before a greeting of this version.
     #[test]
     fn nothing_is_done_without_a_greeting() {
         let first = [
@@ -435,7 +435,7 @@ mod tests {
         }))
     }
 
-    /// A run is prepared, started and released in this order, each once, and only one is there at a time.
+    /// A run is prepared, started and released in this order, each once, and there is only one at a time.
     #[test]
     fn a_run_has_its_order() {
         let mut session = greeted();
@@ -473,7 +473,7 @@ mod tests {
         );
     }
 
-    /// A fault has its number to itself, is removed once, and there is a limit to all of them.
+    /// A fault's number is unique, it is removed once, and the number of faults is limited.
     #[test]
     fn faults_have_their_order() {
         let mut session = greeted();
@@ -501,7 +501,7 @@ mod tests {
         assert!(said.contains("more than 64 faults"), "{said}");
     }
 
-    /// A role has its number to itself until it has gone, and there is a limit to all of them.
+    /// A role's number is unique until it has ended, and the number of roles is limited.
     #[test]
     fn roles_have_their_order() {
         let mut session = greeted();
@@ -545,7 +545,7 @@ mod tests {
         check(start(64), "more than 64 roles");
     }
 
-    /// Each message begins the lease again.
+    /// Each message restarts the lease.
     #[test]
     fn the_lease_is_renewed_by_whatever_is_heard() {
         let mut session = greeted();

@@ -1,30 +1,30 @@
-//! A thread of an agent that does one thing for its controller: a run, a fault or a role.
+//! A thread of an agent that does one job for its controller: a run, a fault or a role.
 //!
-//! The rule: it is the last field of the struct that holds it. The channels of its orders and its news are dropped first, and
-//! that ends it.
+//! The rule: it is the last field of the struct that holds it. The channels of its orders and its news are dropped
+//! first, which makes it end.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// One that is not wanted any more has so long to end before nobody waits for it.
+/// Time for a canceled thread to end; then it is abandoned.
 const END_TIME: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// Polling interval for that.
 pub(crate) const END_LOOK: Duration = Duration::from_millis(2);
 
-/// A thread. Dropping it waits for its end, but not for long; several are ended by [`end_all`].
+/// A thread. Dropping this waits briefly for its end; [`end_all`] ends several.
 #[derive(Debug)]
 pub(crate) struct AgentThread {
     thread: JoinHandle<()>,
-    /// Nobody waits for its end.
+    /// Whether it is abandoned: nothing waits for its end.
     left: bool,
 }
 
 impl AgentThread {
-    /// Begins this work.
+    /// Starts a thread with this work.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<AgentThread> {
         let thread = Builder::new().name(name.into()).spawn(work)?;
         Ok(AgentThread {
@@ -33,15 +33,15 @@ impl AgentThread {
         })
     }
 
-    /// Whether it has ended, also by a panic.
+    /// Whether it has ended, even by a panic.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// Waits for the end of several threads side by side, as long as for one: each was told to end.
+/// Waits for several threads in parallel, no longer than for one: each was asked to end.
 pub(crate) fn end_all(threads: impl IntoIterator<Item = AgentThread>) {
-    // All are told before one is waited for.
+    // All are asked to end before the first is waited for.
     let mut threads: Vec<AgentThread> = threads.into_iter().collect();
     wait_until(|| threads.iter().all(AgentThread::is_over));
     threads.iter_mut().for_each(|thread| thread.left = true);
@@ -53,7 +53,7 @@ impl Drop for AgentThread {
     }
 }
 
-/// Waits for this, but not for long.
+/// Waits for a condition, for a limited time.
 fn wait_until(is_over: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_over() && begin.elapsed() < END_TIME {

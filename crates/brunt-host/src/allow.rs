@@ -1,7 +1,7 @@
-//! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as its command
-//! line lists them. Asked by the opener for every device, also for those within others.
+//! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as listed on
+//! its command line. The opener asks it for every device, including those nested in others.
 //!
-//! The rule: a path is judged by where it leads, not by how it is written: links and `..` are followed first.
+//! The rule: a path is judged by its destination, not by its text: links and `..` are resolved first.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use brunt_block::OpenError;
 use brunt_block::table::{BACKENDS, BackendEntry, Permit};
 use brunt_load::LOADS;
 
-/// What may be opened.
+/// The list of permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList {
-    /// `None`: whatever the agent's user may.
+    /// `None`: everything that the agent's user may do.
     only: Option<Vec<Allowed>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Allowed {
-    /// A device or file, or a folder with all in it.
+    /// A device or file, or a folder with everything in it.
     Path(PathBuf),
-    /// A backend, whatever stands behind its colon.
+    /// A backend, with any argument after its colon.
     Backend(String),
-    /// A kind of fault; of some, only with this process or interface.
+    /// A kind of fault; for some, only with this process or interface.
     Fault(&'static str, Option<String>),
     /// Targets and sinks, listening at any address of the host or only at this one.
     Serve(Option<IpAddr>),
@@ -32,7 +32,7 @@ enum Allowed {
     Service,
 }
 
-/// Faults that can be allowed, and what of them stands behind `=`.
+/// Faults that can be allowed, and what may follow their `=`.
 const FAULTS: [(&str, Option<&str>); 6] = [
     ("cpu", None),
     ("memory", None),
@@ -41,29 +41,29 @@ const FAULTS: [(&str, Option<&str>); 6] = [
     ("netem", Some("an interface")),
     ("bridge", Some("its first interface")),
 ];
-/// What the text of a fault begins with.
+/// The prefix of a permission for a fault.
 const FAULT: &str = "fault:";
-/// What the text of an address at which targets are served begins with.
+/// The prefix of a permission for an address to serve targets at.
 const SERVE: &str = "serve:";
 /// The text that allows services.
 const SERVICE: &str = "service:";
 
-/// A fault that this agent does not inject, an address at which it serves nothing, or that it starts no services.
+/// A fault that this agent doesn't inject, an address at which it serves nothing, or a service, if it starts none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}"
 )]
 pub struct FaultNotAllowed {
-    /// What would have to be allowed.
+    /// The missing permission.
     pub wanted: String,
-    /// What is.
+    /// The existing permissions.
     pub allowed: String,
 }
 
-/// Why a text allows nothing.
+/// Why a text is not a permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
-    /// A path that depends on where the agent was started.
+    /// A path that depends on the agent's working directory.
     #[error(
         "'{0}' is neither an absolute path nor a kind of device; write /dev/sdb, /srv/test or memory:"
     )]
@@ -73,10 +73,10 @@ pub enum AllowError {
     NoFault {
         /// As given.
         text: String,
-        /// All of them.
+        /// All known ones.
         known: String,
     },
-    /// No address.
+    /// Not an address.
     #[error(
         "'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9"
     )]
@@ -86,23 +86,22 @@ pub enum AllowError {
     Unknown {
         /// As given.
         text: String,
-        /// All of them.
+        /// All known ones.
         known: String,
     },
 }
 
 impl AllowList {
-    /// Whatever the agent's user may open.
+    /// Everything that the agent's user may open.
     pub fn everything() -> AllowList {
         AllowList { only: None }
     }
 
-    /// These and nothing else: absolute paths of devices, files and folders, and names of backends, or of what loads use,
-    /// with their colon.
-    /// `more` are the backends of other crates.
+    /// Only these: absolute paths of devices, files and folders, and names of backends, or of resources of loads, with
+    /// their colon. `more` are backends from other crates.
     ///
     /// # Errors
-    /// One of them names nothing.
+    /// One of them is invalid.
     pub fn only<'a>(
         texts: impl IntoIterator<Item = &'a str>,
         more: &[BackendEntry],
@@ -149,7 +148,7 @@ impl AllowList {
         })
     }
 
-    /// Whether a fault of this kind may be injected, of a process or before an interface if it is about one.
+    /// Checks that a fault of this kind may be injected, for this process or interface if it needs one.
     ///
     /// # Errors
     /// It may not.
@@ -170,16 +169,16 @@ impl AllowList {
         })
     }
 
-    /// Whether a fault of this kind may be injected at all.
+    /// Checks that a fault of this kind may be injected at all.
     ///
     /// # Errors
-    /// It may not, whatever it is about.
+    /// It may not, for any process or interface.
     pub(crate) fn check_kind(&self, kind: &str) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| matches!(allowed, Allowed::Fault(name, _) if *name == kind);
         self.check_any(is_it, || format!("{FAULT}{kind}"))
     }
 
-    /// Whether targets and sinks may listen at this address.
+    /// Checks that targets and sinks may listen at this address.
     ///
     /// # Errors
     /// They may not.
@@ -191,7 +190,7 @@ impl AllowList {
         self.check_any(is_it, || format!("{SERVE}{address}"))
     }
 
-    /// Whether services may be started: any command, with the rights of the agent's user.
+    /// Checks that services may be started: any command, with the privileges of the agent's user.
     ///
     /// # Errors
     /// They may not.
@@ -202,7 +201,7 @@ impl AllowList {
         )
     }
 
-    /// Whether this file may be used.
+    /// Checks that this file may be used.
     ///
     /// # Errors
     /// It may not.
@@ -210,7 +209,7 @@ impl AllowList {
         self.check(FILE, &path.display().to_string())
     }
 
-    /// The list as texts for [`AllowList::only`]; none where everything is allowed.
+    /// The list as texts for [`AllowList::only`]; empty if everything is allowed.
     pub(crate) fn words(&self) -> Vec<String> {
         self.only.iter().flatten().map(Allowed::to_string).collect()
     }
@@ -239,7 +238,7 @@ impl AllowList {
     }
 }
 
-/// A fault, as `text` has it behind its first word.
+/// Parses a fault, which is the part of `text` after its prefix.
 fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
     let (name, about) = fault
         .split_once('=')
@@ -263,10 +262,10 @@ fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
 /// The backend whose argument is a path.
 const FILE: &str = "file";
 
-/// Whether a path, which may be of a file that is to be made, leads to `allowed` or into it.
+/// Whether a path, possibly of a file yet to be created, leads to `allowed` or into it.
 fn leads_into(path: &Path, allowed: &Path) -> bool {
     let whole = path.canonicalize().ok().or_else(|| {
-        // A link that leads nowhere would be followed when the file is made.
+        // Creating the file would follow a dangling link.
         if path.symlink_metadata().is_ok() {
             return None;
         }
@@ -287,7 +286,7 @@ impl Permit for AllowList {
         if self.allows(backend, argument) {
             return Ok(());
         }
-        // What stands behind another colon may have a password in it.
+        // The argument of any other backend may contain a password.
         let device = if backend == FILE {
             argument.to_string()
         } else {
@@ -300,7 +299,7 @@ impl Permit for AllowList {
     }
 }
 
-/// As it is written for [`AllowList::only`].
+/// In the syntax for [`AllowList::only`].
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! What the runs of an agent have in common: what may be opened, what is open already, and how an assignment becomes a load
-//! of this host. Used by [`crate::work`].
+//! State shared by the runs of an agent: permissions, open devices, and how an assignment becomes a load on this host.
+//! Used by [`crate::work`].
 //!
-//! The rule: what an assignment names on this host is judged by the allow list before it is opened, and what holds something
-//! is not written unless that was allowed.
+//! The rule: everything that an assignment names on this host is checked against the allow list before it is opened,
+//! and a device that holds data is not written unless that was allowed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,19 +23,19 @@ use brunt_result::{Interval, Outcome, RequestRecord};
 use crate::allow::AllowList;
 use crate::clock::moved;
 
-/// Devices that stay open from run to run of a conversation, and file systems; one more closes all of them first.
+/// Devices and file systems kept open from run to run of a connection; when full, all of them are closed first.
 const OPEN_MAX: usize = 16;
 
-/// What runs have in common.
+/// State shared by runs.
 pub(crate) struct AgentBench {
     allow: Arc<AllowList>,
     backends: &'static [BackendEntry],
-    /// Added to the times of this host's clock.
+    /// Added to times of this host's clock.
     shift_ns: i64,
     open: Mutex<BTreeMap<DeviceKey, Arc<dyn Backend>>>,
-    /// Loads whose runs share something on this host, until they are closed.
+    /// Loads whose runs share state on this host, until they are closed.
     kept: Mutex<BTreeMap<LoadKey, Vec<NamedHostedLoad>>>,
-    /// What the loads of all runs have read: a trace is read once for all.
+    /// The inputs of all runs' loads: a trace is read only once.
     inputs: SharedInputs,
 }
 
@@ -45,19 +45,19 @@ type LoadKey = (&'static str, String);
 /// A load, with its name among those of its description.
 type NamedHostedLoad = (String, Arc<dyn HostedLoad>);
 
-/// A URL, whether it is written, and whether what it holds may be lost.
+/// A URL, whether it is written, and whether its data may be lost.
 type DeviceKey = (String, bool, bool);
 
-/// A load of this host.
+/// A load on this host.
 pub(crate) struct AssignedLoad {
     pub load: Arc<dyn HostedLoad>,
-    /// What it runs on.
+    /// Its target.
     pub on: LoadTarget,
-    /// What the user has to know of that beside the figures.
+    /// Remarks about the target for the user.
     pub notes: Vec<String>,
 }
 
-/// Why a run came to nothing.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
     #[error("there is no load of the kind '{0}' here")]
@@ -133,7 +133,7 @@ impl AgentBench {
         }
     }
 
-    /// The load of an assignment, of a kind and with keys that work on other hosts, and what it runs on.
+    /// The load of an assignment, checked to work on other hosts, and its target.
     pub fn assigned(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
         let load = self.read(assignment)?;
         let on = match load.drives_device() {
@@ -145,14 +145,14 @@ impl AgentBench {
             true => self.joined(&assignment.joined, &*load)?,
         };
         let notes = match &on.device {
-            // One that is opened has notes of its own.
+            // A load that is opened returns its own notes.
             Some(device) if !load.is_opened() => device.info().remarks().cloned().collect(),
             _ => Vec::new(),
         };
         Ok(AssignedLoad { load, on, notes })
     }
 
-    /// Reads a load: one that was kept, if it has the same description.
+    /// Parses a load; reuses the kept one with the same description.
     fn read(&self, assignment: &Assignment) -> Result<Arc<dyn HostedLoad>, WorkError> {
         let Assignment { kind, member, .. } = assignment;
         let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
@@ -177,7 +177,7 @@ impl AgentBench {
                 }
                 if loads.iter().any(|(_, load)| load.keeps_between_runs()) {
                     if kept.len() >= OPEN_MAX {
-                        // What they made goes with them.
+                        // Drops what they created, too.
                         kept.clear();
                     }
                     kept.insert(key, loads.clone());
@@ -193,7 +193,7 @@ impl AgentBench {
         Ok(load)
     }
 
-    /// Several targets as one device, with the part that each of them has.
+    /// Joins several targets into one device, with the share of each.
     fn joined(
         &self,
         targets: &[JoinedTarget],
@@ -221,7 +221,7 @@ impl AgentBench {
         })
     }
 
-    /// A device. What holds something is not written unless that was allowed.
+    /// Opens a device. One that holds data is not written unless that was allowed.
     fn device(
         &self,
         url: &Secret,
@@ -256,7 +256,7 @@ impl AgentBench {
         Ok(device)
     }
 
-    /// Takes away what the runs of a load shared. Nothing, if there is nothing.
+    /// Removes what the runs of a load shared, if anything.
     pub fn close(&self, assignment: &Assignment) -> Result<(), WorkError> {
         let Some(kind) = load_kind(&assignment.kind) else {
             return Ok(());
@@ -272,7 +272,7 @@ impl AgentBench {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many hold a device that is open.
+    /// The number of references to an open device.
     #[cfg(test)]
     pub fn holders(&self) -> Option<usize> {
         self.open
@@ -285,7 +285,7 @@ impl AgentBench {
 
     fn shifted(&self, at: Nanos) -> Nanos {
         match at {
-            // Of somebody who never began.
+            // From a worker that never began.
             Nanos(0) | Nanos::MAX => at,
             at => moved(at, self.shift_ns),
         }

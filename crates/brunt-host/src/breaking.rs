@@ -1,7 +1,7 @@
-//! Faults that an agent injects for its controller: each on a thread of its own, because putting one in may take seconds.
+//! Faults that an agent injects for its controller: each on a separate thread, because injecting one may take seconds.
 //!
-//! The rule: a fault lasts until its controller has it removed, or the conversation ends, whichever comes first; what would
-//! outlive this program even then has a guard (`brunt_lab::faults`).
+//! The rule: a fault lasts until its controller removes it, or the connection ends, whichever comes first; a fault that
+//! would outlive this program has a guard (`brunt_lab::faults`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::bridging::{AgentBridge, Forwarding, Impairment};
 use crate::clock::moved;
 
-/// Longest name of an interface, with its end (linux/if.h).
+/// Size of an interface name with its terminator (linux/if.h).
 const INTERFACE_BYTES_MAX: usize = 16;
 
-/// A fault, from the wish for it until it is gone. Dropping it removes it.
+/// A fault, from the request for it until it is gone. Dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct AgentFault {
-    /// Dropped, it is removed without a word.
+    /// Dropping this removes the fault without a message.
     remove: Sender<()>,
     news: Receiver<FromHost>,
     number: u32,
-    /// It was said that it shows.
+    /// Whether it was reported to be in effect.
     shown: bool,
     thread: AgentThread,
 }
 
-/// Why a fault is not put in.
+/// Why a fault is not injected.
 #[derive(Debug, thiserror::Error)]
 enum BreakError {
     #[error(transparent)]
@@ -74,7 +74,7 @@ impl BreakError {
     }
 }
 
-/// What an error of a fault is to a controller.
+/// The kind of a fault's error, for a controller.
 pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
     match error {
         FaultError::NotShown { .. } => HostFaultFailure::NotShown,
@@ -84,10 +84,10 @@ pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
 }
 
 impl AgentFault {
-    /// Begins to put it in; `shift_ns` is added to the times of this host's clock.
+    /// Begins to inject it; `shift_ns` is added to times of this host's clock.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn begin(
         number: u32,
         what: HostFault,
@@ -96,7 +96,7 @@ impl AgentFault {
         shift_ns: i64,
     ) -> std::io::Result<AgentFault> {
         let (remove, told) = channel();
-        // Two at most: that it is there, and that it is gone.
+        // At most two: in effect, and gone.
         let (sender, news) = sync_channel(2);
         let (allow, bridge) = (Arc::clone(allow), bridge.clone());
         let work = move || {
@@ -121,7 +121,7 @@ impl AgentFault {
                 Err(error) => return drop(sender.send(failed(error))),
             };
             if told.recv().is_err() {
-                // Nobody is there to hear of its end.
+                // The receiver is gone.
                 return;
             }
             let news = match fault.remove(&Clock::Monotonic) {
@@ -131,7 +131,7 @@ impl AgentFault {
                 },
                 Err(error) => failed(error.into()),
             };
-            // Gone also where that could not be proven, before it is said.
+            // Cleans up, even if the removal couldn't be verified, before it is reported.
             drop(fault);
             let _ = sender.send(news);
         };
@@ -145,20 +145,20 @@ impl AgentFault {
         })
     }
 
-    /// Its thread, which was told to remove it without a word.
+    /// Its thread, which gets the order to remove the fault without a message.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
 
-    /// Has it removed; one that could not be put in hears nothing.
+    /// Removes it; if it could not be injected, this has no effect.
     pub fn remove(&self) {
         let _ = self.remove.send(());
     }
 
-    /// What it has said since the last look, and whether it has said its last. A thread that ends without a word has
-    /// panicked, which is said in its place.
+    /// Its news since the last call, and whether that includes the last. If the thread ended without a last message, it
+    /// panicked, and an error is returned in its place.
     pub fn news(&mut self) -> (Vec<FromHost>, bool) {
-        // Looked at first: what it said last is taken below.
+        // Checked first, so that the thread's last message is taken below.
         let is_over = self.thread.is_over();
         let mut news: Vec<FromHost> = self.news.try_iter().collect();
         let is_proof = |one: &FromHost| matches!(one, FromHost::FaultPut { .. });
@@ -171,7 +171,7 @@ impl AgentFault {
     }
 }
 
-/// What is said of a fault whose thread panicked, before or after it had been shown.
+/// The news of a fault whose thread panicked, before or after it was shown to be in effect.
 fn panicked(fault: u32, shown: bool) -> FromHost {
     let (kind, when) = match shown {
         false => (HostFaultFailure::Refused, "before it showed"),
@@ -184,7 +184,7 @@ fn panicked(fault: u32, shown: bool) -> FromHost {
     FromHost::FaultFailed { fault, kind, what }
 }
 
-/// What is said of one for which there is no thread.
+/// The news of a fault whose thread could not be started.
 pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
     let what = format!("no thread for it: {error}");
     FromHost::FaultFailed {
@@ -194,7 +194,7 @@ pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
     }
 }
 
-/// What a controller wishes for, judged by what is allowed here.
+/// Creates a requested fault, if it is allowed here.
 fn make(
     what: &HostFault,
     allow: &AllowList,
@@ -267,7 +267,7 @@ fn make(
     })
 }
 
-/// Whether this could be the name of an interface.
+/// Checks that this is a possible interface name.
 fn check_name(interface: &str) -> Result<(), BreakError> {
     let is_odd = |one: char| one == '/' || one.is_whitespace() || one.is_control();
     match (1..INTERFACE_BYTES_MAX).contains(&interface.len()) && !interface.contains(is_odd) {
@@ -276,7 +276,7 @@ fn check_name(interface: &str) -> Result<(), BreakError> {
     }
 }
 
-/// Whether this file may be made here.
+/// Checks that this file may be created here.
 fn check_new_file(path: &str, allow: &AllowList) -> Result<PathBuf, BreakError> {
     if !path.starts_with('/') {
         return Err(BreakError::Relative(path.to_string()));
@@ -294,7 +294,7 @@ fn read_settings(settings: &serde_json::Value) -> Result<Settings, BreakError> {
     Ok(settings)
 }
 
-/// A process, judged by its name whatever it was asked for by.
+/// Finds a process, and checks its name against the allow list, even if it was requested by number.
 fn find(
     fault: &'static str,
     wanted: &HostProcess,
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What a fault says first.
+    /// The first message of a fault.
     fn first(what: HostFault, allow: &AllowList) -> FromHost {
         let fault = AgentFault::begin(
             3,
@@ -338,7 +338,7 @@ mod tests {
         fault.news.recv().unwrap()
     }
 
-    /// Put in, proven, removed and proven gone, with times of a clock that is 1000 s ahead.
+    /// Injected, verified, removed and verified again, with times of a clock that is 1000 s ahead.
     #[test]
     fn a_fault_from_its_wish_to_its_end() {
         let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
@@ -366,7 +366,7 @@ mod tests {
         ));
     }
 
-    /// A fault whose thread is gone without a word is one that failed, and its host goes on.
+    /// A fault whose thread ended without a message has failed, and its host continues.
     #[test]
     fn a_fault_without_a_thread_has_failed() {
         let fault = |news: Vec<FromHost>| {

@@ -1,7 +1,7 @@
-//! What comes to a bridge, saved to a file on the bridge's machine: by `brunt bridge --capture`, and by an agent whose host is
-//! in the wire of an experiment.
+//! Saves the packets that arrive at a bridge to a file on the bridge's machine: for `brunt bridge --capture`, and for
+//! an agent whose host is in the network path of an experiment.
 //!
-//! The rule: the thread that forwards waits for no disk; packets for which there was no room are counted.
+//! The rule: the forwarding thread never waits for a disk; packets for which there was no room are counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use brunt_capture::trace::pcap::{PacketFeed, PacketLane, PcapOptions, PcapStatus
 use brunt_lab::link::{Direction, PacketWatcher};
 use brunt_result::link::CaptureCounts;
 
-/// Files of this kind say of each packet by which interface it came.
+/// Files of this kind record the interface by which each packet arrived.
 const WITH_INTERFACES: &str = "pcapng";
 
-/// A capture that has begun, and what sees the packets for it.
+/// A capture that has begun, and the watcher that feeds it.
 pub type BegunCapture = (BridgeCapture, Box<dyn PacketWatcher>);
 
 /// A capture that is being written.
@@ -27,11 +27,11 @@ pub struct BridgeCapture {
 }
 
 impl BridgeCapture {
-    /// Begins a file for the packets of a bridge, and what sees them: pcapng with both interfaces if its name ends so, otherwise
-    /// pcap.
+    /// Creates a file for the packets of a bridge, and its watcher: pcapng with both interfaces if the name has that
+    /// extension, otherwise pcap.
     ///
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// The file exists already, or cannot be created.
     pub fn start(path: &Path, interfaces: &[String; 2], tell: Tell) -> io::Result<BegunCapture> {
         let is_ng = path
             .extension()
@@ -58,24 +58,24 @@ impl BridgeCapture {
         ))
     }
 
-    /// Where it is written.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was written so far, and what is missing.
+    /// Packets written so far, and packets lost.
     pub fn counts(&self) -> CaptureCounts {
         let (packets, lost) = self.status.packets();
         CaptureCounts { packets, lost }
     }
 
-    /// Ends the file, once what saw the packets is gone; and why it was not written to its end.
+    /// Ends the file, after the watcher was dropped; also returns the error that cut it short, if any.
     pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
         self.lane.finish(&mut Ledger::default())
     }
 }
 
-/// Hands packets to the file.
+/// Passes packets to the file.
 struct FeedWatcher(PacketFeed);
 
 impl PacketWatcher for FeedWatcher {

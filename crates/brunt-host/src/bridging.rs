@@ -1,7 +1,7 @@
-//! The bridge of an agent's host: two of its interfaces with our link emulator between them, for a machine that sits in the
-//! wire of an experiment, and what is done to packets there.
+//! The bridge of an agent's host: two of its interfaces with our link emulator between them, for a machine in the
+//! network path of an experiment, and the impairments of packets there.
 //!
-//! The rule: an agent has one bridge at most, which forwards untouched whenever no fault says otherwise.
+//! The rule: an agent has at most one bridge, which forwards packets unchanged unless a fault impairs them.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use brunt_result::link::{LinkCounts, LinkReport};
 
 use crate::bridge_capture::{BegunCapture, BridgeCapture};
 
-/// The bridge of a conversation, if there is one. Clones are the same.
+/// The bridge of a connection, if there is one. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentBridge(Arc<Mutex<Option<HeldBridge>>>);
 
@@ -45,7 +45,7 @@ impl AgentBridge {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What went through it so far; `None` when there is none, or it has ended because an interface is gone.
+    /// Its traffic so far; `None` if there is no bridge, or it has ended because an interface is gone.
     pub fn report(&self) -> Option<LinkReport> {
         self.held()
             .as_mut()
@@ -54,18 +54,18 @@ impl AgentBridge {
     }
 }
 
-/// Forwards between two interfaces from its injection to its removal.
+/// The fault that forwards between two interfaces from its injection to its removal.
 pub(crate) struct Forwarding {
     bridge: AgentBridge,
     interfaces: [String; 2],
     seed: u64,
     capture: Option<PathBuf>,
-    /// It is ours.
+    /// Whether the bridge is ours.
     started: bool,
 }
 
 impl Forwarding {
-    /// Packets are saved to `capture`, if that is a file.
+    /// Packets are saved to the file `capture`, if given.
     pub fn new(
         bridge: AgentBridge,
         interfaces: [String; 2],
@@ -81,12 +81,12 @@ impl Forwarding {
         }
     }
 
-    /// Begins the file, if there is to be one.
+    /// Creates the file, if one is requested.
     fn start_capture(&self) -> Result<Option<BegunCapture>, FaultError> {
         let Some(path) = &self.capture else {
             return Ok(None);
         };
-        // A full disk ends the file, so nothing is ever to be told.
+        // A full disk ends the file, so there is never anything to report.
         let started = BridgeCapture::start(path, &self.interfaces, Arc::new(|_| {}));
         started.map(Some).map_err(|error| {
             let what = format!("cannot save packets to {}", path.display());
@@ -129,7 +129,7 @@ impl Fault for Forwarding {
             watcher,
         };
         let started = WireBridge::start(config).map_err(|error| {
-            // A capture of nothing is of no use.
+            // A capture without a bridge is useless.
             capture
                 .iter()
                 .for_each(|capture| drop(std::fs::remove_file(capture.path())));
@@ -188,7 +188,7 @@ impl Drop for Forwarding {
         if self.started {
             let held = self.bridge.held().take();
             if let Some(HeldBridge { bridge, capture }) = held {
-                // Its last packets are in the file before this process may end.
+                // Waits until its last packets are in the file, before this process may end.
                 drop(bridge);
                 capture.map(saved);
             }
@@ -196,7 +196,7 @@ impl Drop for Forwarding {
     }
 }
 
-/// Ends a file, and says what is in it.
+/// Ends a file, and describes its contents.
 fn saved(capture: BridgeCapture) -> String {
     let path = capture.path().display().to_string();
     let (summary, error) = capture.finish();
@@ -207,7 +207,7 @@ fn saved(capture: BridgeCapture) -> String {
     )
 }
 
-/// What is done to packets of the bridge meanwhile.
+/// The fault that impairs packets of the bridge.
 pub(crate) struct Impairment {
     bridge: AgentBridge,
     settings: [Settings; 2],
@@ -215,7 +215,7 @@ pub(crate) struct Impairment {
 }
 
 impl Impairment {
-    /// With these settings of a link, there and back.
+    /// With these settings of a link, in each direction.
     pub fn new(bridge: AgentBridge, settings: [Settings; 2]) -> Impairment {
         Impairment {
             bridge,
@@ -224,7 +224,7 @@ impl Impairment {
         }
     }
 
-    /// Changes the bridge; since when, and what it had counted.
+    /// Changes the bridge; returns when, and its counts until then.
     fn change(
         &self,
         settings: [Settings; 2],
@@ -305,13 +305,13 @@ impl Fault for Impairment {
 impl Drop for Impairment {
     fn drop(&mut self) {
         if self.before.take().is_some() {
-            // A bridge that is gone does nothing to anybody.
+            // A bridge that is gone needs no reset.
             let _ = self.change(Default::default());
         }
     }
 }
 
-/// What became of packets, in words.
+/// Describes the fate of packets.
 fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
     let sum = |get: fn(&LinkCounts) -> u64| all.clone().map(|counts| get(&counts)).sum::<u64>();
     let parts = [

@@ -1,20 +1,21 @@
-//! How far another host's clock is ahead of ours, as an interval, from rounds of questions and answers.
+//! Estimates how far another host's clock is ahead of ours, as an interval, from rounds of questions and answers.
 //!
-//! A round has four times: a question is sent and its answer comes back, on our clock; it is heard and answered,
-//! on theirs. The question cannot be heard before it was sent, and the answer cannot come before it was given, so
+//! A round has four times: on our clock, the question is sent and its answer comes back; on theirs, the question is
+//! received and answered. The question cannot be received before it was sent, and the answer cannot arrive before it
+//! was sent, so
 //!
 //! ```text
 //! answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
 //! ```
 //!
-//! whatever each way took (Cristian 1989, with the host's own time taken out). On a link with different delays both ways
-//! the true offset lies off the middle, by at most half the round trip, and still in the interval. Nothing measured
-//! from the ends can say more: the half round trip is the bound of asymmetry.
+//! however long each way took (Cristian 1989, without the host's own time). On a link with different delays in each
+//! direction, the true offset differs from the middle by at most half the round trip, but is still in the interval. No
+//! measurement from the ends can do better: half the round trip bounds the error due to asymmetry.
 //!
-//! Clocks run at different rates, so a bound ages. [`ClockTrack::estimate`] looks for all straight lines that pass
-//! between all bounds; what they say about a moment is the estimate. It assumes that the rate of one clock against
-//! the other stays within [`RATE_WANDER`] of a constant. Where no line fits (one of the clocks is being slewed), it
-//! assumes [`RATE_MAX`] only, and says so; where even that fails, a clock was set, and there is no estimate.
+//! Clocks run at different rates, so a bound ages. [`ClockTrack::estimate`] considers all straight lines that pass
+//! between all bounds; their range at a moment is the estimate. It assumes that the rate of one clock relative to the
+//! other stays within [`RATE_WANDER`] of a constant. If no line fits (one of the clocks is being slewed), it assumes
+//! only [`RATE_MAX`], and reports that; if even that fails, a clock was set, and there is no estimate.
 //!
 //! The rule: no clock is read here, and a peer's times are not trusted to make sense.
 
@@ -22,22 +23,22 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// How far the rate of one clock against another is assumed to stray around its mean. Quartz changes by about 1 ppm
+/// How far the rate of one clock relative to another is assumed to deviate from its mean. Quartz changes by about 1 ppm
 /// over some 10 K.
 pub const RATE_WANDER: f64 = 1e-6;
-/// The most that two clocks may run apart: each is at most 500 ppm off, which is as far as the kernel lets NTP steer.
+/// The largest rate difference of two clocks: each is at most 500 ppm off, the limit of the kernel for NTP.
 pub const RATE_MAX: f64 = 1e-3;
-/// Further apart than a century no two clocks are; sums of two such offsets do not overflow.
+/// No two clocks are further apart than a century; sums of two such offsets don't overflow.
 const OFFSET_MAX: i64 = i64::MAX / 3;
-/// Bounds of each side that are kept; above that, the longer round of two neighbours goes.
+/// Maximum bounds kept per side; when full, the one with the longer round trip of each two neighbours is dropped.
 const BOUNDS_MAX: usize = 256;
-/// Older bounds are left out: the rate of a clock changes with its temperature, and no line fits all of a day.
+/// Older bounds are dropped: a clock's rate changes with its temperature, and no line fits a whole day.
 const WINDOW: Duration = Duration::from_secs(600);
-/// Steps of a search along a concave line. Each narrows it to two thirds, and 80 of them 2000 ppm to 2e-17: a nanosecond
-/// in a year.
+/// Steps of a search along a concave line. Each narrows it to two thirds, and 80 of them narrow 2000 ppm to 2e-17: a
+/// nanosecond in a year.
 const SEARCH_STEPS: usize = 80;
 
-/// A time on a clock that is so far ahead of the one it is of.
+/// Converts a time to a clock that is `ahead_ns` ahead.
 pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
     Nanos(at.0.saturating_add_signed(ahead_ns))
 }
@@ -47,16 +48,16 @@ pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
 pub struct ClockRound {
     /// On our clock: just before the question was sent.
     pub sent: Nanos,
-    /// On their clock: when it was heard.
+    /// On their clock: when it was received.
     pub heard: Nanos,
     /// On their clock: just before the answer was sent.
     pub answered: Nanos,
-    /// On our clock: when the answer came.
+    /// On our clock: when the answer arrived.
     pub back: Nanos,
 }
 
 impl ClockRound {
-    /// What the round spent on its way, both ways together.
+    /// The time spent in transit, both ways together.
     pub fn round_trip(&self) -> Duration {
         self.back
             .since(self.sent)
@@ -64,15 +65,15 @@ impl ClockRound {
     }
 }
 
-/// Why a round says nothing.
+/// Why a round is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
-    /// An answer before its question, or times that no clock shows.
+    /// An answer before its question, or impossible times.
     #[error("a host's clock shows impossible times: heard at {} ns, answered at {} ns", .0.heard.0, .0.answered.0)]
     Impossible(ClockRound),
 }
 
-/// Between these lies what a clock is ahead of ours, in nanoseconds; negative when it is behind.
+/// The range of a clock's lead over ours, in nanoseconds; negative if it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// At least.
@@ -82,12 +83,12 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// The best guess.
+    /// The best estimate.
     pub fn middle(&self) -> i64 {
         self.low + (self.high - self.low) / 2
     }
 
-    /// How far from the middle the truth may be.
+    /// The largest distance of the true offset from the middle.
     pub fn error(&self) -> Duration {
         Duration::from_nanos((self.high.abs_diff(self.low)).div_ceil(2))
     }
@@ -97,18 +98,18 @@ impl ClockOffset {
         (self.low..=self.high).contains(&offset)
     }
 
-    /// A time of their clock on ours, by the middle.
+    /// Converts a time of their clock to ours, by the middle.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         moved(theirs, self.middle().saturating_neg())
     }
 
-    /// A time of our clock on theirs, by the middle.
+    /// Converts a time of our clock to theirs, by the middle.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(ours, self.middle())
     }
 }
 
-/// What an estimate stands on.
+/// The assumption behind an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateModel {
     /// The clocks ran apart at a constant rate, within [`RATE_WANDER`].
@@ -122,35 +123,36 @@ pub enum RateModel {
 pub struct ClockEstimate {
     /// On our clock.
     pub at: Nanos,
-    /// How far theirs is ahead then.
+    /// How far theirs is ahead at that time.
     pub offset: ClockOffset,
     /// How much faster theirs runs, at least and at most: nanoseconds for each nanosecond of ours.
     pub rate: [f64; 2],
-    /// What this assumes.
+    /// The assumption.
     pub model: RateModel,
 }
 
 impl ClockEstimate {
-    /// A time of their clock on ours, by the middles. Near [`ClockEstimate::at`]: what the rate is not known to adds up.
+    /// Converts a time of their clock to ours, by the middles. Only near [`ClockEstimate::at`]:
+    /// the rate's uncertainty accumulates.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         let near = self.offset.to_ours(theirs);
         moved(near, self.drifted(near).saturating_neg())
     }
 
-    /// A time of our clock on theirs, likewise.
+    /// Converts a time of our clock to theirs, likewise.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(self.offset.to_theirs(ours), self.drifted(ours))
     }
 
-    /// How much further ahead theirs is at a moment of ours than at [`ClockEstimate::at`].
+    /// How much further theirs is ahead at a moment of ours than at [`ClockEstimate::at`].
     fn drifted(&self, ours: Nanos) -> i64 {
         let since = (i128::from(ours.0) - i128::from(self.at.0)) as f64;
         ((self.rate[0] + self.rate[1]) / 2.0 * since) as i64
     }
 }
 
-/// A limit of the offset at a moment. Times and offsets are nanoseconds from the track's origin: differences of a
-/// day are exact in a double.
+/// A limit of the offset at a moment. Times and offsets are nanoseconds from the track's origin: differences of a day
+/// are exact in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bound {
     at: f64,
@@ -158,7 +160,7 @@ struct Bound {
     round_trip: Duration,
 }
 
-/// The rounds with one host in the last ten minutes. Memory is bounded; a round costs nothing but its place.
+/// The rounds with one host in the last ten minutes. Memory is bounded.
 #[derive(Clone, Debug, Default)]
 pub struct ClockTrack {
     /// Our time and the offset of the first round.
@@ -171,10 +173,10 @@ pub struct ClockTrack {
 }
 
 impl ClockTrack {
-    /// Takes a round.
+    /// Adds a round.
     ///
     /// # Errors
-    /// Its times cannot be; it is counted and left out.
+    /// Its times are impossible; it is counted and ignored.
     pub fn add(&mut self, round: ClockRound) -> Result<(), ClockError> {
         let offset = |theirs: Nanos, ours: Nanos| {
             let offset = i128::from(theirs.0) - i128::from(ours.0);
@@ -206,24 +208,23 @@ impl ClockTrack {
         Ok(())
     }
 
-    /// Rounds that count.
+    /// Valid rounds.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Rounds whose times could not be.
+    /// Rounds with impossible times.
     pub fn impossible(&self) -> u64 {
         self.impossible
     }
 
-    /// The shortest round trip. Half of it is the least error of a single round.
+    /// The shortest round trip. Half of it is the smallest error of a single round.
     pub fn round_trip_min(&self) -> Option<Duration> {
         self.shortest
     }
 
-    /// How far the clock is ahead of ours at a moment of ours: within the time of the rounds that are kept, or shortly before
-    /// or after it.
-    /// `None` without a round, or when one of the clocks was set meanwhile.
+    /// How far the clock is ahead of ours at a moment of ours: during the rounds that are kept, or shortly before or
+    /// after them. `None` without a round, or if one of the clocks was set meanwhile.
     pub fn estimate(&self, at: Nanos) -> Option<ClockEstimate> {
         let (origin_at, origin_offset) = self.origin?;
         let here = (i128::from(at.0) - i128::from(origin_at.0)) as f64;
@@ -231,7 +232,7 @@ impl ClockTrack {
             Some((offset, rate)) => (offset, rate, RateModel::Constant),
             None => (self.cone(here)?, [-RATE_MAX, RATE_MAX], RateModel::Changing),
         };
-        // Outwards: an interval is never narrower for being written in whole nanoseconds.
+        // Rounded outwards, so that whole nanoseconds never narrow the interval.
         let whole = |part: f64| (part as i64).saturating_add(origin_offset);
         let offset = ClockOffset {
             low: whole(offset[0].floor()),
@@ -245,10 +246,10 @@ impl ClockTrack {
         })
     }
 
-    /// The least and the most that lines between all bounds say about a moment, and how steep they are.
+    /// The range of all lines between the bounds at a moment, and the range of their slopes.
     fn lines(&self, here: f64) -> Option<([f64; 2], [f64; 2])> {
         let aged = |bound: &Bound| RATE_WANDER * (bound.at - here).abs();
-        // Of the lines of one slope, the highest and the lowest at that moment: concave and convex in the slope.
+        // Of the lines with one slope, the highest and the lowest at that moment: concave and convex in the slope.
         let ceiling = |slope: f64| {
             let values = self
                 .at_most
@@ -269,13 +270,13 @@ impl ClockTrack {
             return None;
         }
         let rate = [edge(room, best, -RATE_MAX), edge(room, best, RATE_MAX)];
-        // A search ends near its goal: what it passed on its way counts too.
+        // A search stops near its optimum, so the values at `best` count, too.
         let high = ceiling(highest(ceiling, rate[0], rate[1])).max(ceiling(best));
         let low = floor(highest(|slope| -floor(slope), rate[0], rate[1])).min(floor(best));
         Some(([low, high], rate))
     }
 
-    /// What all bounds say about a moment if nothing but [`RATE_MAX`] holds.
+    /// The range that all bounds allow at a moment if only [`RATE_MAX`] holds.
     fn cone(&self, here: f64) -> Option<[f64; 2]> {
         let aged = |bound: &Bound| RATE_MAX * (bound.at - here).abs();
         let high = self
@@ -292,8 +293,8 @@ impl ClockTrack {
     }
 }
 
-/// Adds a bound, and leaves out those that are too old; of a full list, that of the shorter round of each pair of neighbours
-/// stays.
+/// Adds a bound, and drops those that are too old; when full, keeps of each two neighbours the one with the shorter
+/// round trip.
 fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
     let oldest = bound.at - WINDOW.as_nanos() as f64;
     bounds.retain(|one| one.at >= oldest);
@@ -307,7 +308,7 @@ fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
     bounds.push(bound);
 }
 
-/// Where a concave function is highest between two places.
+/// Where a concave function is highest between two points.
 fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     for _ in 0..SEARCH_STEPS {
         let third = (to - from) / 3.0;
@@ -321,8 +322,8 @@ fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     (from + to) / 2.0
 }
 
-/// Where a concave function that is not negative at `inside` becomes so on the way to `outside`; `outside` if it does
-/// not.
+/// Where a concave function that is not negative at `inside` becomes negative on the way to `outside`;
+/// `outside` if it doesn't.
 fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64 {
     if function(outside) >= 0.0 {
         return outside;

@@ -1,5 +1,5 @@
-//! Who a controller or an agent is: a certificate, its key, and the authority that both sides believe, in one file.
-//! [`Authority`] makes them.
+//! The identity of a controller or an agent: a certificate, its key, and the authority that both sides trust, in one
+//! file. [`Authority`] creates them.
 //!
 //! The rule: a key's file is readable by its owner only, and nothing is ever overwritten.
 
@@ -15,20 +15,20 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A longer file is no identity.
+/// Maximum size of an identity file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The authority's file in its folder.
 const AUTHORITY: &str = "authority.pem";
-/// The controller's.
+/// The controller's file in that folder.
 const CONTROLLER: &str = "controller.pem";
 
-/// Why there is no identity.
+/// Why an identity cannot be used or created.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -36,36 +36,36 @@ pub enum IdentityError {
     /// Others may read the key.
     #[error("{}: others may read it (mode {mode:03o}); run chmod 600, or make another if they did", path.display())]
     Open {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// It holds something else.
+    /// It has other content.
     #[error("{}: not an identity: {what}; 'brunt agent init' makes them", path.display())]
     Content {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is missing.
         what: &'static str,
     },
-    /// Its parts do not fit together.
+    /// Its parts don't match.
     #[error("{}: cannot be used: {source}", path.display())]
     Unusable {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: rustls::Error,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("{}: cannot make a certificate: {source}", path.display())]
     Make {
-        /// Of which file.
+        /// The file for it.
         path: PathBuf,
         /// Why.
         source: rcgen::Error,
     },
-    /// A host's name cannot be a file's.
+    /// A host's name cannot be part of a file name.
     #[error("'{0}' is no name of a host: write its DNS name or its IP address")]
     Host(String),
 }
@@ -80,10 +80,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads a file of `brunt agent init`.
+    /// Reads a file created by `brunt agent init`.
     ///
     /// # Errors
-    /// It cannot be read, others may read it, or it holds something else.
+    /// It cannot be read, others may read it, or it has other content.
     pub fn read(path: &Path) -> Result<Identity, IdentityError> {
         let text = read_private(path)?;
         let wrong = |what| IdentityError::Content {
@@ -139,10 +139,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Opens the folder's authority, or makes it.
+    /// Opens the folder's authority, or creates it.
     ///
     /// # Errors
-    /// The folder cannot be made, or what is in it is no authority.
+    /// The folder cannot be created, or its content is not an authority.
     pub fn in_folder(folder: &Path) -> Result<Authority, IdentityError> {
         std::fs::create_dir_all(folder).map_err(|source| IdentityError::Io {
             path: folder.to_path_buf(),
@@ -189,10 +189,10 @@ impl Authority {
         })
     }
 
-    /// Makes the controller's identity unless it is there; its file.
+    /// Creates the controller's identity unless it exists; returns its file.
     ///
     /// # Errors
-    /// It cannot be made or written.
+    /// It cannot be created or written.
     pub fn controller(&self) -> Result<PathBuf, IdentityError> {
         let path = self.folder.join(CONTROLLER);
         if !path.exists() {
@@ -207,10 +207,10 @@ impl Authority {
         Ok(path)
     }
 
-    /// Makes an agent's identity unless it is there; its file.
+    /// Creates an agent's identity unless it exists; returns its file.
     ///
     /// # Errors
-    /// It cannot be made or written, or this is no name of a host.
+    /// It cannot be created or written, or this is not a host name.
     pub fn agent(&self, host: &str) -> Result<PathBuf, IdentityError> {
         let plain = |one: char| one.is_ascii_alphanumeric() || ".-:".contains(one);
         if host.is_empty() || host.starts_with(['.', '-']) || !host.chars().all(plain) {
@@ -238,7 +238,7 @@ impl Authority {
         let mut params = params.map_err(make)?;
         params.distinguished_name = common_name(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // An agent's key opens no other agent, and a controller's serves none.
+        // An agent's certificate is not accepted by other agents, and a controller's cannot serve as an agent's.
         params.extended_key_usages = vec![purpose];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(make)?;
@@ -256,7 +256,7 @@ fn common_name(name: &str) -> DistinguishedName {
     names
 }
 
-/// The same for every authority: its key tells it from others.
+/// The same for every authority: only its key distinguishes it from others.
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = common_name("Brunt authority");

@@ -1,9 +1,9 @@
-//! Services that an agent keeps for its controller: admitted before anything of the experiment is started, started by a keeper
-//! of this machine ([`brunt_lab::service`]) when the controller says so, and what they write sent back in parts.
+//! Services that an agent runs for its controller: admitted before anything of the experiment is started, started by a
+//! keeper on this machine ([`brunt_lab::service`]) on the controller's order, with their output sent back in parts.
 //!
-//! The rule: a service has its folder from its admission until nothing of it runs any more. When the conversation is over,
-//! however that happens, the service is killed at once; when this program is, its keeper sees the end of its standard
-//! input, and the guard of the folders that of its own.
+//! The rule: a service has its folder from its admission until all of its processes have ended. When the connection
+//! ends, for whatever reason, the service is killed at once; if this program dies, its keeper sees the end of its
+//! standard input, and so does the guard of the folders.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,9 +25,9 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::serving::own_program;
 
-/// How often a log is looked at when all of it was sent.
+/// How often a log is checked after all of it was sent.
 const LOG_LOOK: Duration = Duration::from_millis(100);
-/// Where the logs of services are: no service has a folder of this name, because none begins with a dot.
+/// The folder of the services' logs: no service's folder has this name, because none begins with a dot.
 const LOGS: &str = ".logs";
 /// Longest name of a service's folder.
 const NAME_BYTES_MAX: usize = 100;
@@ -55,7 +55,7 @@ pub(crate) enum KeepError {
     Failure(#[from] RoleFailure),
 }
 
-/// The folder of all services of a conversation: made for the first one, removed with the last.
+/// The folder of all services of a connection: created for the first one, removed with the last.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceFolders(Mutex<Weak<ServiceFolder>>);
 
@@ -71,7 +71,7 @@ impl ServiceFolders {
     }
 }
 
-/// A service that may be started.
+/// An admitted service.
 #[derive(Debug)]
 pub(crate) struct KeptService {
     service: HostService,
@@ -80,10 +80,10 @@ pub(crate) struct KeptService {
 }
 
 impl KeptService {
-    /// Makes the folder of a service that is allowed here; what it writes goes to `log`.
+    /// Creates the folder of a service that is allowed here; its output goes to `log`.
     ///
     /// # Errors
-    /// It is not allowed, needs rights that this program lacks, or there is no folder for it.
+    /// It is not allowed, needs privileges that this program lacks, or its folder cannot be created.
     pub fn new(
         service: HostService,
         allow: &AllowList,
@@ -120,10 +120,10 @@ impl KeptService {
         self.folders.path().join(&self.service.folder)
     }
 
-    /// Starts it, and waits until it is ready, or until that is not wanted any more.
+    /// Starts it, and waits until it is ready or canceled.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It doesn't start; the error includes its output.
     pub fn start(
         &self,
         more: BTreeMap<String, String>,
@@ -150,17 +150,17 @@ impl KeptService {
         Ok(RoleProcess::start_in(Box::new(make), manner, unwanted)?)
     }
 
-    /// Nothing of it runs any more: what it wrote is passed on to its end, and its folder goes.
+    /// Ends it, after all of its processes have ended: passes on the rest of its output, and removes its folder.
     pub fn end(self) {
         self.log.finish();
     }
 }
 
-/// Passes on what is written to a file, in a thread of its own, which waits for whoever takes it.
+/// Passes on the contents of a growing file, on a separate thread that blocks while the receiver is busy.
 #[derive(Debug)]
 struct SentLog {
     path: PathBuf,
-    /// Nothing is added any more.
+    /// Set when the file is complete.
     is_whole: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -178,7 +178,7 @@ impl SentLog {
         })
     }
 
-    /// Waits until all of it was taken, or nobody takes it any more.
+    /// Waits until all of it was taken, or the receiver is gone.
     fn finish(mut self) {
         self.is_whole.store(true, Ordering::Relaxed);
         self.thread
@@ -194,11 +194,11 @@ impl Drop for SentLog {
     }
 }
 
-/// Sends the parts of a file, which is made meanwhile, until it is whole.
+/// Sends the parts of a file, which may not exist yet, until it is complete.
 fn pass_on(path: &Path, is_whole: &AtomicBool, to: &SyncSender<Vec<u8>>) -> io::Result<()> {
     let mut file = None;
     loop {
-        // Asked first: what was added before that is read below.
+        // Checked first, so that everything added before is read below.
         let ends = is_whole.load(Ordering::Relaxed);
         if file.is_none() {
             file = File::open(path).ok();
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// What is not allowed, or would be outside of the folder of services, has no folder.
+    /// A service that is not allowed, or would be outside the folder of services, gets no folder.
     #[test]
     fn what_is_not_allowed_is_not_admitted() {
         let check = |allow: &AllowList, folder: &str, words: &str| {
@@ -280,7 +280,7 @@ mod tests {
         );
     }
 
-    /// All that is written arrives, in parts that fit into messages, also what was written just before the end.
+    /// All output arrives, in parts that fit into messages, including output written just before the end.
     #[test]
     fn a_log_arrives_whole() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
 //! Agents: this program on another host, working for an experiment or a command here.
 //!
-//! The side that asks is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard streams,
-//! an [`AgentListener`]'s port behind TLS, or those of an agent that it starts on a host of its lab) and holds it as a [`RemoteHost`]; the agent answers with [`serve`]. The rules of both sides
-//! are structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a fuzzer feeds message by message; below
-//! them a [`MessageStream`] carries frames of `brunt_protocol`. [`ClockTrack`] makes one time line of several
-//! clocks.
+//! The side that sends requests is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard
+//! streams, an [`AgentListener`]'s port with TLS, or the standard streams of an agent that it starts for a host of its
+//! lab) and represents it as a [`RemoteHost`]; the agent answers with [`serve`]. The protocol rules of both sides are
+//! structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a fuzzer feeds message by message; below
+//! them, a [`MessageStream`] carries frames of `brunt_protocol`. [`ClockTrack`] puts several clocks on one timeline.
 //!
-//! Load runs on other hosts through the seam of all loads: a [`HostLoad`] is a `brunt_load::Load` whose workers are elsewhere. A
-//! [`Fleet`] holds the hosts of an experiment; on each the agent opens what its [`AllowList`] allows, and runs the load in its
-//! own process.
+//! Load runs on other hosts through the interface of all loads: a [`HostLoad`] is a `brunt_load::Load` whose workers
+//! are elsewhere. A [`Fleet`] holds the hosts of an experiment; on each, the agent opens what its [`AllowList`] allows,
+//! and runs the load in its own process.
 //!
-//! The rule: an agent that hears nothing for the length of its lease ends what it does, so that nothing is left on a
+//! The rule: an agent that receives nothing for the length of its lease ends all its work, so that nothing is left on a
 //! host whatever happens to its controller.
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! What a process says on its standard error, kept for messages.
+//! Keeps the last lines of a process's standard error, for messages.
 //!
-//! The rule: all of it is read, so that the process never waits for us, and little of it is kept: nothing that would
-//! move a terminal's cursor.
+//! The rule: all of it is read, so that the process never blocks on us, and only little of it is kept, without control
+//! characters that would affect a terminal.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
 use std::sync::{Mutex, PoisonError};
 
-/// Lines that are kept.
+/// Maximum lines kept.
 const LINES_MAX: usize = 20;
-/// A longer line is cut.
+/// Longer lines are cut.
 const LINE_BYTES_MAX: usize = 2000;
 
 /// Keeps the last lines, until the other end is closed.
@@ -42,7 +42,7 @@ pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
 mod tests {
     use super::*;
 
-    /// What a process says is kept in bounds, whatever it says.
+    /// A process's output is kept within limits, whatever it writes.
     #[test]
     fn lines_are_bounded() {
         let kept = Mutex::new(VecDeque::new());

@@ -1,7 +1,7 @@
-//! Agents that wait for their controller on a port, behind TLS. Each connection has a thread.
+//! Agents that wait for their controller on a port, with TLS. Each connection has a thread.
 //!
-//! The rule: a stranger costs a thread for [`HELLO_TIME`] and some kilobytes, learns a certificate's public part, and keeps no
-//! controller out: when too many wait, the one that waited longest is closed.
+//! The rule: a stranger costs a thread for [`HELLO_TIME`] and some kilobytes, learns the public part of a certificate,
+//! and cannot keep controllers out: when too many connections wait, the oldest is closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,27 +15,27 @@ use crate::serve::{AgentConfig, serve};
 use crate::stream::{MessageStream, StreamError};
 use crate::tls::AgentTls;
 
-/// Conversations with controllers at once; more are closed at once.
+/// Maximum connections with controllers; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 64;
-/// Connections that have not shown a certificate; with one more, the oldest is closed.
+/// Maximum connections that have not authenticated; one more closes the oldest.
 const WAITING_MAX: usize = 256;
-/// Who has not shown a certificate by then is closed.
+/// A connection that has not authenticated within this time is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
-/// How often the listener looks whether it is to end.
+/// How often the listener checks whether to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a listening agent went through.
+/// Counts of a listening agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenStats {
-    /// Conversations with controllers.
+    /// Connections with controllers.
     pub controllers: u64,
-    /// Connections of somebody who showed no certificate of ours.
+    /// Connections whose peer presented no certificate of our authority.
     pub strangers: u64,
-    /// Connections that were one too many: the oldest of those without a certificate, or a controller beyond the limit.
+    /// Connections closed due to a limit: the oldest without a certificate, or a controller above the maximum.
     pub refused: u64,
 }
 
-/// Connections that have not shown a certificate, by number: the oldest first.
+/// Connections that have not authenticated, by number: the oldest first.
 #[derive(Default)]
 struct Waiting(Mutex<BTreeMap<u64, TcpStream>>);
 
@@ -44,7 +44,7 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one. Whether the oldest had to go for it.
+    /// Adds a connection; returns whether the oldest had to be closed for it.
     fn add(&self, number: u64, socket: TcpStream) -> bool {
         let mut all = self.all();
         let oldest = (all.len() >= WAITING_MAX)
@@ -52,7 +52,7 @@ impl Waiting {
             .flatten();
         all.insert(number, socket);
         if let Some((_, socket)) = &oldest {
-            // Its thread reads the end, and ends.
+            // Its thread reads the end of the stream, and ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
         oldest.is_some()
@@ -76,7 +76,7 @@ impl AgentListener {
     /// Binds the port; 0 picks a free one.
     ///
     /// # Errors
-    /// It is taken, or the address is not this machine's.
+    /// The port is in use, or the address is not this machine's.
     pub fn bind(
         address: SocketAddr,
         tls: AgentTls,
@@ -93,13 +93,12 @@ impl AgentListener {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; what there is to say of a connection goes to `note`. All conversations are over when this
-    /// returns.
+    /// Serves until `stop`; reports on connections go to `note`. All connections have ended when this returns.
     pub fn run(&self, stop: &AtomicBool, note: impl Fn(String) + Sync) -> ListenStats {
         let stats = Mutex::new(ListenStats::default());
         let refused = || stats.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
@@ -174,7 +173,7 @@ impl AgentListener {
     }
 }
 
-/// A connection's place among those that wait and those that converse. Given back when it is dropped.
+/// A connection's entry among those waiting and those with controllers. Dropping this removes it.
 struct Place<'a> {
     number: u64,
     waiting: &'a Waiting,
@@ -187,7 +186,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// One of the conversations, until it is dropped.
+/// Counts as one connection with a controller until dropped.
 struct Conversation<'a>(&'a AtomicUsize);
 
 impl Drop for Conversation<'_> {

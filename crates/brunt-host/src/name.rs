@@ -1,9 +1,9 @@
-//! The name of this machine's clock, which tells one start of the machine from another.
+//! The name of this machine's clock, which distinguishes one boot of the machine from another.
 
 use brunt_result::event::ClockName;
 
-/// `CLOCK_MONOTONIC` of this machine: its host name and the first digits of the kernel's boot id. `shift` is what a test
-/// adds to it.
+/// `CLOCK_MONOTONIC` of this machine: its host name and the first digits of the kernel's boot id. A test adds
+/// `shift_ns` to the clock.
 pub fn clock_name(shift_ns: i64) -> ClockName {
     let kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! A host that works for us, as its controller holds it: connects, asks its clock, and hears what it says, on the calling
-//! thread.
+//! The controller's side of a connection to a host: connects, compares clocks, sends requests and receives messages, on
+//! the calling thread.
 //!
-//! The rule: nothing here waits longer than it says. A host that is not heard for [`ConnectOptions::silence_max`] is lost,
-//! and dropping a [`RemoteHost`] ends its agent.
+//! The rule: nothing here waits longer than documented. A host that is silent for [`ConnectOptions::silence_max`] is
+//! lost, and dropping a [`RemoteHost`] ends its agent.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader};
@@ -30,49 +30,49 @@ use crate::ssh::{self, SshStart};
 use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
 use crate::tls::ControllerTls;
 
-/// An agent has so long to end after its controller; then ssh, or the process here, is killed.
+/// Time for an agent to end after its controller has left; then ssh, or the process here, is killed.
 const END_TIME: Duration = Duration::from_secs(3);
-/// Somebody who ended has been read to the end after so long.
+/// Time to read the last output of a process that has ended.
 const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
-/// Longest single wait: poll(2) takes no more than some weeks.
+/// Longest single wait: poll(2)'s limit is some weeks.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How often somebody who waits for that looks.
+/// Polling interval while waiting for a process to end.
 const END_LOOK: Duration = Duration::from_millis(5);
-/// How often an agent's lease is renewed while its answer is waited for.
+/// How often an agent's lease is renewed while waiting for its answer.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// An answer that is overdue may lie behind other messages, which have so long to be read.
+/// An overdue answer may be queued behind other messages; this long is allowed to read them.
 const OVERDUE_MAX: Duration = Duration::from_millis(250);
 
-/// How hosts are reached.
+/// How to connect to hosts.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// This program, for greetings: `brunt 0.1.0`, as `brunt --version` prints it.
     pub program: String,
-    /// ssh with arguments of one's own: `ssh -F FILE`.
+    /// The ssh command with extra arguments: `ssh -F FILE`.
     pub ssh: Vec<String>,
-    /// The program on hosts that ssh reaches; `None`: the one in their path if it is of this version, else a copy of this
-    /// one.
+    /// The program on hosts reached by ssh; `None`: the one in their path if it is of this version, otherwise a copy of
+    /// this one.
     pub far_program: Option<String>,
-    /// Further arguments of agents that are started.
+    /// Further arguments for agents that we start.
     pub arguments: Vec<String>,
-    /// Who we are, for agents that listen.
+    /// Our identity, for agents that listen.
     pub tls: Option<ControllerTls>,
-    /// The host of a lab that [`HostAddress::Lab`] names.
+    /// The lab's host for [`HostAddress::Lab`].
     pub lab_host: Option<Host>,
     /// The folder of all services, for [`HostAddress::Guest`].
     pub services: Option<PathBuf>,
-    /// A copy of this program has to be on its host in this time.
+    /// Time limit for copying this program to a host.
     pub connect_max: Duration,
-    /// Whatever needs no copy has to be done in this time: a connection, a login, a greeting.
+    /// Time limit for everything but the copy: connection, login, greeting.
     pub answer_max: Duration,
-    /// One that is asked and says nothing for so long is lost.
+    /// A host that doesn't answer for this long is lost.
     pub silence_max: Duration,
 }
 
 /// Why a host cannot be used, or not any more.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The system refuses something here.
+    /// A local system call failed.
     #[error("cannot {what}: {source}")]
     Os {
         /// "start ssh", for example.
@@ -80,18 +80,18 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
-    /// An agent that listens wants to know who we are.
+    /// An agent that listens requires our certificate.
     #[error(
         "an agent that listens wants a certificate: name the controller's with --identity; 'brunt agent init' makes them"
     )]
     NoIdentity,
-    /// It is a host of a lab, which does not stand.
+    /// It is a host of a lab that isn't running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
-    /// It is a virtual machine of a service, and no service runs.
+    /// It is a virtual machine of a service, and no service is running.
     #[error("host 'guest:{0}' belongs to a service, and no service is running")]
     NoService(String),
-    /// Nothing leads into the virtual machine.
+    /// The virtual machine's agent cannot be reached.
     #[error("cannot connect to the virtual machine's agent at {}: {source}", .path.display())]
     Guest {
         /// The socket.
@@ -99,7 +99,7 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
-    /// It does not listen there.
+    /// It doesn't listen at this address.
     #[error("cannot connect to {host} port {port}: {source}")]
     Connect {
         /// A name or an address.
@@ -112,49 +112,49 @@ pub enum HostError {
     /// No command for ssh was given.
     #[error("no ssh command: write --ssh 'ssh -F FILE', for example")]
     NoSsh,
-    /// A program's path or an argument would be taken apart by the far shell.
+    /// A program's path or an argument contains characters that are special to the remote shell.
     #[error("'{0}' has characters that the far host's shell treats specially; use a plain path")]
     FarProgram(String),
-    /// The far machine cannot run this program.
+    /// This program doesn't run on the remote machine's architecture.
     #[error(
         "the host is {theirs} and this program is for {ours}: install brunt there and name it with --far-program"
     )]
     Machine {
-        /// As `uname -m` says.
+        /// From its `uname -m`.
         theirs: String,
-        /// As this program was built.
+        /// The architecture of this program.
         ours: &'static str,
     },
-    /// No line of ours came among what the far shell printed.
+    /// The agent's marker line is missing from the remote shell's output.
     #[error(
         "the far shell prints too much before the agent starts; is its login script made for terminals?"
     )]
     Chatter,
-    /// The copy of this program is not there in time.
+    /// Copying this program took too long.
     #[error(
         "copying this program to the host took longer than {0:?}: raise --connect-timeout, or install brunt there and name it with --far-program"
     )]
     Slow(Duration),
-    /// It takes none of the copy.
+    /// The host accepts no data of the copy.
     #[error(
         "the host accepted nothing of this program's copy for {0:?}; is it frozen, or is its disk?"
     )]
     Stalled(Duration),
-    /// It says nothing.
+    /// It doesn't answer.
     #[error("nothing was heard of it for {0:?}")]
     Silent(Duration),
     /// The agent or ssh ended.
     #[error("the agent's connection ended{}", ended(.status, .lines))]
     Ended {
-        /// The process's that led to it, if it ended.
+        /// The exit status of the process that connects to it, if it ended.
         status: Option<std::process::ExitStatus>,
-        /// What it said last.
+        /// Its last lines of output.
         lines: Vec<String>,
     },
-    /// The agent could not do what it was asked to.
+    /// The agent could not carry out a request.
     #[error("the agent refuses: {what}")]
     Failed {
-        /// For a decision.
+        /// For decisions in code.
         kind: FailureKind,
         /// In the agent's words.
         what: String,
@@ -162,10 +162,10 @@ pub enum HostError {
     /// The connection failed.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The agent says what no agent of this version would.
+    /// The agent's messages violate the protocol.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// Its clock cannot be.
+    /// Its clock readings are impossible.
     #[error(transparent)]
     Clock(#[from] ClockError),
 }
@@ -181,7 +181,7 @@ fn ended(status: &Option<std::process::ExitStatus>, lines: &[String]) -> String 
     }
 }
 
-/// A process that leads to an agent: ssh, or the agent itself. Dropping it ends it.
+/// A process that connects to an agent: ssh, or the agent itself. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
     child: Child,
@@ -191,14 +191,14 @@ pub(crate) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts it; its standard output is the second.
+    /// Starts it; also returns its standard output.
     pub fn spawn(mut command: Command) -> Result<(AgentProcess, OwnedFd), HostError> {
         use std::os::unix::process::CommandExt;
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // Ctrl-C is for us, who end it when it is not wanted any more.
+        // Ctrl-C must reach only this process, which ends the child when it is no longer needed.
         command.process_group(0);
         let mut child = command.spawn().map_err(|source| HostError::Os {
             what: "start the agent or ssh",
@@ -221,7 +221,7 @@ impl AgentProcess {
         ))
     }
 
-    /// Its number on this machine.
+    /// Its process id on this machine.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -235,7 +235,7 @@ impl AgentProcess {
         })
     }
 
-    /// The conversation over its input and output, of which some was read already.
+    /// The connection over its input and output, after `read` bytes of the output were consumed.
     pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
         self.input()?;
         let input = self.input.take().expect("it was just there");
@@ -244,7 +244,7 @@ impl AgentProcess {
         Ok(stream)
     }
 
-    /// It closed its end: how it ended and what it said.
+    /// Its output has ended: returns an error with its exit status and last lines.
     pub fn ended(&mut self, because: Option<io::Error>) -> HostError {
         drop(self.input.take());
         let status = self.wait(END_TIME);
@@ -254,7 +254,8 @@ impl AgentProcess {
                 source,
             };
         }
-        // What it said last is read by now, or nearly; a process that it left behind may hold its end for ever.
+        // Its last lines have been read by now, or nearly; a child process that it left behind may keep
+        // the pipe open forever.
         let begin = Instant::now();
         while self
             .reader
@@ -296,35 +297,35 @@ impl Drop for AgentProcess {
     }
 }
 
-/// A host with an agent that listens to us.
+/// A host with a connected agent.
 #[derive(Debug)]
 pub struct RemoteHost {
     name: String,
     program: String,
     session: HostSession,
-    // Before the process: its end is the agent's sign to end, which the process's drop waits for.
+    // Dropped before the process: closing it makes the agent end, which dropping the process waits for.
     stream: MessageStream,
     process: Option<AgentProcess>,
     clock: Clock,
     monotonic: ClockTrack,
     wall: ClockTrack,
     silence_max: Duration,
-    /// The number of the agent's process, if that is on this machine because we started it here.
+    /// The agent's process id, if we started it on this machine.
     agent_here: Option<u32>,
-    /// Since when an answer has been overdue while other messages came.
+    /// Since when an answer has been overdue while other messages arrived.
     overdue: Option<Nanos>,
 }
 
 impl RemoteHost {
-    /// Reaches the host and waits for its agent's greeting.
+    /// Connects to the host and waits for its agent's greeting.
     ///
     /// # Errors
-    /// It is not reached, or its agent is of another version.
+    /// It cannot be reached, or its agent is of another version.
     pub fn connect(
         address: &HostAddress,
         options: &ConnectOptions,
     ) -> Result<RemoteHost, HostError> {
-        // For the connection, for who both sides are, and for its greeting together; a copy of the program has a time of its own.
+        // For the connection, the authentication and the greeting together; copying the program has a separate limit.
         let until = Instant::now() + options.answer_max;
         let (process, stream) = match address {
             HostAddress::Local => own_agent(None, options)?,
@@ -410,7 +411,7 @@ impl RemoteHost {
         &self.program
     }
 
-    /// The number of the agent's process, if that was started on this machine: here, or on a host of its lab.
+    /// The agent's process id, if it was started on this machine: here, or for a host of its lab.
     pub fn agent_here(&self) -> Option<u32> {
         self.agent_here
     }
@@ -423,22 +424,22 @@ impl RemoteHost {
             .unwrap_or_default()
     }
 
-    /// What is known of its `CLOCK_MONOTONIC` against ours.
+    /// Its `CLOCK_MONOTONIC` compared with ours.
     pub fn monotonic(&self) -> &ClockTrack {
         &self.monotonic
     }
 
-    /// What is known of its wall clock against our `CLOCK_MONOTONIC`: its times are nanoseconds since 1970.
+    /// Its wall clock compared with our `CLOCK_MONOTONIC`: its times are nanoseconds since 1970.
     pub fn wall(&self) -> &ClockTrack {
         &self.wall
     }
 
-    /// Bytes that were sent to it and received from it.
+    /// Bytes sent to it and received from it.
     pub fn bytes(&self) -> [u64; 2] {
         self.stream.bytes()
     }
 
-    /// Asks for samples like this; notes call the host so.
+    /// Requests samples from these probes; notes call the host `name`.
     ///
     /// # Errors
     /// The connection failed.
@@ -447,7 +448,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Has samples due at a time of the host's clock, and in intervals from there.
+    /// Makes samples due at a time of the host's clock, and at each interval from there.
     ///
     /// # Errors
     /// The connection failed.
@@ -456,7 +457,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Asks for a last sample; [`HostNews::Watched`] follows it.
+    /// Requests a last sample; [`HostNews::Watched`] follows it.
     ///
     /// # Errors
     /// The connection failed.
@@ -464,7 +465,7 @@ impl RemoteHost {
         self.say(&ToHost::Unwatch)
     }
 
-    /// Asks for a run, of which it has this part.
+    /// Has the host prepare its part of a run.
     ///
     /// # Errors
     /// The connection failed.
@@ -473,7 +474,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Asks for the next piece of the run's record of requests.
+    /// Requests the next piece of the run's record of requests.
     ///
     /// # Errors
     /// The connection failed.
@@ -482,7 +483,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Asks for the next part of the run's journals.
+    /// Requests the next part of the run's journals.
     ///
     /// # Errors
     /// The connection failed.
@@ -500,7 +501,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Tells the run's workers.
+    /// Sends a command to the run's workers.
     ///
     /// # Errors
     /// The connection failed.
@@ -512,7 +513,7 @@ impl RemoteHost {
         })
     }
 
-    /// Asks for a fault; [`HostNews::FaultProven`] or [`HostNews::FaultFailed`] follows.
+    /// Requests a fault; [`HostNews::FaultProven`] or [`HostNews::FaultFailed`] follows.
     ///
     /// # Errors
     /// The connection failed.
@@ -521,12 +522,12 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Whether it was asked for a fault of this number, which has neither failed nor been removed as far as is known.
+    /// Whether this fault was requested and, as far as is known, has neither failed nor been removed.
     pub(crate) fn has_fault(&self, fault: u32) -> bool {
         self.session.has_fault(fault)
     }
 
-    /// Asks what went through the host's bridge; [`HostNews::Bridge`] follows.
+    /// Requests the report of the host's bridge; [`HostNews::Bridge`] follows.
     ///
     /// # Errors
     /// The connection failed.
@@ -535,7 +536,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Has it removed; the same follows.
+    /// Removes a fault; the same messages follow.
     ///
     /// # Errors
     /// The connection failed.
@@ -544,7 +545,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Asks something of a role; [`HostNews::Role`] follows.
+    /// Sends an order to a role; [`HostNews::Role`] follows.
     ///
     /// # Errors
     /// The connection failed.
@@ -553,7 +554,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Ends the run, if it still goes on; [`HostNews::Released`] follows when nothing of it is left.
+    /// Ends the run if it is still going; [`HostNews::Released`] follows when nothing of it is left.
     ///
     /// # Errors
     /// The connection failed.
@@ -562,13 +563,13 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Whether a question about its clock has no answer yet.
+    /// Whether a question about its clock is unanswered.
     pub(crate) fn is_asked(&self) -> bool {
         self.session.asked_since().is_some()
     }
 
-    /// Asks what its clock says; the answer is heard with other news. While it has yet to answer, only its agent's lease is
-    /// renewed, which may be shorter than the time that it has for the answer.
+    /// Asks for its clock; the answer arrives with other news. While a question is unanswered, this only renews the
+    /// agent's lease, which may be shorter than the time allowed for the answer.
     ///
     /// # Errors
     /// The connection failed.
@@ -580,7 +581,8 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Sends a message. Somebody who has gone is no error here: [`RemoteHost::hear`] finds what was said last, and why.
+    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last
+    /// messages, and the cause.
     fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
         match self.stream.send(message) {
             Err(StreamError::Io { source, .. }) if is_gone(&source) => Ok(()),
@@ -588,7 +590,7 @@ impl RemoteHost {
         }
     }
 
-    /// One round: asks what its clock says, and waits for the answer. Other news are handed to `other`.
+    /// One clock round: asks for its clock, and waits for the answer. Other news is passed to `other`.
     ///
     /// # Errors
     /// The host is lost.
@@ -604,18 +606,19 @@ impl RemoteHost {
         Ok(())
     }
 
-    /// The next news, waiting until then at most. Rounds of its clock are taken on the way.
+    /// The next news, waiting until `until` at most. Clock rounds are completed on the way.
     ///
     /// # Errors
-    /// The host is lost, or could not do what it was asked to.
+    /// The host is lost, or could not carry out a request.
     pub fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
         let mut now = self.clock.now();
         loop {
-            // Somebody who says everything but the answer is silent too.
+            // A host that sends everything but the answer counts as silent, too.
             if self.is_overdue(now) {
                 return Err(HostError::Silent(self.silence_max));
             }
-            // A message that came while we were elsewhere counts from now on: later than it was, which no bound minds.
+            // A message that arrived while we were busy counts as received now: later than it was, which keeps all
+            // bounds valid.
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
@@ -632,18 +635,18 @@ impl RemoteHost {
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
-            // Only now: if we were away (stopped, or suspended), its answer may have waited for us.
+            // Checked only now: if we were stopped or suspended, its answer may already be waiting.
             if lost.is_some_and(|lost| lost <= now) {
                 return Err(HostError::Silent(self.silence_max));
             }
-            // Parts of a message extend no time.
+            // Parts of a message don't extend the wait.
             if until <= now {
                 return Ok(None);
             }
         }
     }
 
-    /// Whether an answer has not come although there was time for it, and for all that may have come before it.
+    /// Whether an answer is missing although it had time to arrive, and so did everything queued before it.
     fn is_overdue(&mut self, now: Nanos) -> bool {
         let due = self
             .session
@@ -680,8 +683,8 @@ impl RemoteHost {
     }
 }
 
-/// Starts this program as an agent: here, or in the network and on the cores of a host of the lab. It ends when its standard
-/// input does, and with the lab.
+/// Starts this program as an agent: on this machine, or in the network namespace and on the cores of a lab host. It
+/// ends with its standard input, and with the lab.
 fn own_agent(
     host: Option<&Host>,
     options: &ConnectOptions,
@@ -698,7 +701,7 @@ fn own_agent(
     Ok((Some(process), stream))
 }
 
-/// An agent that listens, once both sides have shown who they are.
+/// Connects to an agent that listens; both sides have authenticated.
 fn listening_agent(
     host: &str,
     port: u16,
@@ -719,7 +722,7 @@ fn listening_agent(
     Ok(stream)
 }
 
-/// The agent in a virtual machine, by a socket that leads to it.
+/// Connects to the agent in a virtual machine, through a socket.
 fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
     let guest = |source| HostError::Guest {
         path: path.to_path_buf(),
@@ -730,7 +733,7 @@ fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
     Ok(MessageStream::new(input.into(), output.into()))
 }
 
-/// Whether a shell takes a word as it is.
+/// Whether a shell passes a word on unchanged.
 pub fn is_plain_word(word: &str) -> bool {
     let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
     !word.is_empty() && word.chars().all(plain)
@@ -744,7 +747,7 @@ mod tests {
 
     const SILENCE: Duration = Duration::from_millis(20);
 
-    /// A host at the other end of two pipes, which has greeted.
+    /// A host at the other end of two pipes, which has sent its greeting.
     fn host() -> (RemoteHost, MessageStream) {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let mut host = RemoteHost {
@@ -778,7 +781,7 @@ mod tests {
         (host, far)
     }
 
-    /// Its answer counts, however late we look; without one it is lost.
+    /// An answer that arrived in time counts, however late we read it; without an answer the host is lost.
     #[test]
     fn an_answer_that_waited_for_us_is_heard() {
         let (mut host, mut far) = host();
@@ -802,7 +805,7 @@ mod tests {
         ));
     }
 
-    /// Its lease may be shorter than the time that it has for an answer.
+    /// Its lease may be shorter than the time allowed for an answer.
     #[test]
     fn an_agent_that_has_yet_to_answer_has_its_lease_renewed() {
         let (mut host, mut far) = host();
@@ -820,7 +823,7 @@ mod tests {
         assert_eq!(heard, [ToHost::AskClock { round: 1 }, ToHost::Renew]);
     }
 
-    /// Messages without end are no answer.
+    /// An endless stream of other messages doesn't replace the answer.
     #[test]
     fn a_host_that_says_everything_but_the_answer_is_silent() {
         let (mut host, mut far) = host();
@@ -840,13 +843,13 @@ mod tests {
         flood.join().unwrap();
     }
 
-    /// Bytes of a message that never comes whole hold up nobody.
+    /// A message that arrives byte by byte and never completes blocks no caller.
     #[test]
     fn parts_of_a_message_extend_no_time() {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let (mut host, _far) = host();
         host.stream = MessageStream::new(from.0, to.1);
-        // A frame of a mebibyte, of which a byte comes each millisecond.
+        // A frame of 1 MiB, of which one byte arrives per millisecond.
         rustix::io::write(&from.1, &(1u32 << 20).to_be_bytes()).unwrap();
         let dribble = std::thread::spawn(move || {
             while rustix::io::write(&from.1, b"x").is_ok() {
@@ -864,7 +867,7 @@ mod tests {
         dribble.join().unwrap();
     }
 
-    /// What it said last is heard, though nothing can be said to it any more.
+    /// Its last messages are still read, although nothing can be sent to it any more.
     #[test]
     fn a_host_that_has_gone_is_heard_to_the_end() {
         let (mut host, mut far) = host();

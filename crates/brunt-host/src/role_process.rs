@@ -1,5 +1,6 @@
-//! The process behind a role (a target, a sink, or the keeper of a service): started, its output read, driven by lines,
-//! ended. The experiment has one for each role that it starts itself, and an agent for each that it starts for a controller.
+//! The process of a role (a target, a sink, or the keeper of a service): starts it, reads its output, sends it
+//! commands, and ends it. The experiment has one for each role that it starts itself, and an agent for each that it
+//! starts for a controller.
 //!
 //! The rule: neither side ever waits forever for the other: all output is read, and bounded.
 
@@ -21,33 +22,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lines::keep_lines;
 
-/// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
-/// that comes from a slow disk.
+/// A role that doesn't listen within this time has failed: allocating a large memory LUN takes a moment, and so does
+/// loading a program from a slow disk.
 pub(crate) const START_TIME: Duration = Duration::from_secs(60);
-/// A role has so long to end when it is asked to; then it is killed.
+/// Time for a role to end after being asked; then it is killed.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
-/// How often that is looked at.
+/// Polling interval for that.
 const END_LOOK: Duration = Duration::from_millis(5);
-/// How often somebody who waits for its first line looks whether it is wanted still.
+/// How often a wait for its first line checks whether it was canceled.
 pub(crate) const START_LOOK: Duration = Duration::from_millis(20);
-/// A keeper that loses no time is ready, and ends, this much later than its service at most.
+/// The keeper's allowance: it is ready, and ends, at most this much later than its service.
 const KEEPER_TIME: Duration = Duration::from_secs(30);
-/// A longer line of its standard output is no answer.
+/// Longest line of its standard output that can be an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
 /// How a process plays a role.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleManner {
-    /// It only keeps others, who play the role ([`brunt_lab::service`]).
+    /// Whether it only keeps others, which play the role ([`brunt_lab::service`]).
     pub keeps: bool,
-    /// One that does not listen after this is given up.
+    /// If it doesn't listen within this time, it has failed.
     pub start_time: Duration,
-    /// It has so long to end when it is asked to; then it is killed.
+    /// Time to end after being asked; then it is killed.
     pub end_time: Duration,
 }
 
 impl Default for RoleManner {
-    /// It plays the role itself.
+    /// A process that plays the role itself.
     fn default() -> RoleManner {
         RoleManner {
             keeps: false,
@@ -58,7 +59,7 @@ impl Default for RoleManner {
 }
 
 impl RoleManner {
-    /// It keeps this program.
+    /// A keeper of this program.
     pub fn keeping(program: &ServiceProgram) -> RoleManner {
         RoleManner {
             keeps: true,
@@ -68,10 +69,10 @@ impl RoleManner {
     }
 }
 
-/// Makes the command of a role that listens on this port (0: one that is free), on whatever host.
+/// Creates the command for a role that listens on this port (0: a free one), on any host.
 pub type MakeRole = Box<dyn Fn(u16) -> io::Result<Command> + Send + Sync>;
 
-/// Why a role does not play.
+/// Why a role's process failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleFailure {
     /// It could not be started or signalled.
@@ -87,12 +88,12 @@ pub enum RoleFailure {
     Start {
         /// What it did instead.
         what: String,
-        /// What it said last on its standard error.
+        /// The last lines of its standard error.
         lines: Vec<String>,
     },
 }
 
-/// What a role said last, behind how it ended.
+/// The last lines of a role's output, to append to how it ended.
 pub fn last_words(lines: &[String]) -> String {
     if lines.is_empty() {
         ", without output".to_string()
@@ -101,22 +102,22 @@ pub fn last_words(lines: &[String]) -> String {
     }
 }
 
-/// How a role ended that nobody had ended.
+/// How a role ended on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleDeath {
-    /// As wait(2) gives it.
+    /// The status as returned by wait(2).
     pub status: ExitStatus,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes that are available now, if the kernel killed processes for want of memory while it lived.
+    /// Bytes of memory available now, if the kernel killed processes for lack of memory during its lifetime.
     pub starved: Option<u64>,
 }
 
-/// A process that plays a role. Dropping it ends it.
+/// A process that plays a role. Dropping this ends it.
 pub struct RoleProcess {
     make: MakeRole,
     manner: RoleManner,
-    /// Set when nobody waits for it any more: then it is not started, nor started again.
+    /// Set when the role is canceled: then it is not started, nor restarted.
     unwanted: Arc<AtomicBool>,
     address: SocketAddr,
     process: Mutex<Process>,
@@ -124,43 +125,43 @@ pub struct RoleProcess {
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
-/// The process as it is now.
+/// The current process.
 struct Process {
     child: Child,
     /// See [`RoleManner::keeps`].
     keeps: bool,
-    /// Somebody ended it on purpose, and has not started it again.
+    /// Whether it was ended on purpose, and not restarted.
     ended: bool,
     frozen: bool,
-    /// Reads what it says, until it closes its ends.
+    /// Threads that read its output, until it closes its ends.
     readers: Vec<JoinHandle<()>>,
-    /// Since when it has closed its standard output: since its death.
+    /// When it closed its standard output, which is when it died.
     silent_since: Arc<OnceLock<Nanos>>,
-    /// What the kernel had counted when it started, see [`starved_processes`].
+    /// The kernel's count when it started, see [`starved_processes`].
     starved_before: u64,
 }
 
-/// Where a role takes orders, and what it says on its standard output after its first line. Apart from the
-/// process, which has to be thawed while somebody waits for an answer.
+/// A role's standard input, and its standard output after the first line. Separate from the process, which may have to
+/// be thawed while an answer is awaited.
 struct ControlLine {
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl RoleProcess {
-    /// Starts it on a port that is free, and waits until it says where it listens, on its first line.
+    /// Starts it on a free port, and waits for its first line, which states its address.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It doesn't start; the error includes its output.
     pub fn start(make: MakeRole) -> Result<RoleProcess, RoleFailure> {
         RoleProcess::start_in(make, RoleManner::default(), Arc::default())
     }
 
-    /// The same, of one that gets its own times or keeps others. Once `unwanted` is set, nobody waits for it, now or when it
-    /// is started again (but see [`RoleProcess::want_again`]).
+    /// The same for a role with its own time limits, or a keeper. Setting `unwanted` cancels the wait, now or in a
+    /// restart (but see [`RoleProcess::want_again`]).
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It doesn't start; the error includes its output.
     pub fn start_in(
         make: MakeRole,
         manner: RoleManner,
@@ -180,30 +181,30 @@ impl RoleProcess {
         })
     }
 
-    /// From now on it is waited for when it is started again, whatever becomes of the flag that it was started with.
+    /// From now on, a restart waits for it, regardless of the flag that it was started with.
     pub fn want_again(&mut self) {
         self.unwanted = Arc::default();
     }
 
-    /// Where it listens; the same after a restart.
+    /// Its address, which a restart doesn't change.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process, which a restart changes.
+    /// Its process id, which a restart changes.
     pub fn pid(&self) -> u32 {
         self.process().child.id()
     }
 
-    /// The last that it said on its standard error, oldest first.
+    /// The last lines of its standard error, oldest first.
     pub fn log(&self) -> Vec<String> {
         lock(&self.lines).iter().cloned().collect()
     }
 
-    /// How it died, if it did and nobody had ended it.
+    /// How it died, if it ended on its own.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel cannot report its status.
     pub fn death(&self) -> io::Result<Option<RoleDeath>> {
         let mut process = self.process();
         if process.ended {
@@ -226,7 +227,7 @@ impl RoleProcess {
         }))
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Suspends it, or resumes it.
     ///
     /// # Errors
     /// It is gone.
@@ -246,15 +247,15 @@ impl RoleProcess {
         self.process().frozen
     }
 
-    /// Kills it, as a power failure would. Nothing is wrong when it is gone already.
+    /// Kills it, as a power failure would. If it is already gone, that is not an error.
     pub fn kill(&self) {
         self.process().end();
     }
 
-    /// Starts it again where it listened before.
+    /// Restarts it at its previous address.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It doesn't start; the error includes its output.
     pub fn restart(&self) -> Result<(), RoleFailure> {
         let mut process = self.process();
         process.end();
@@ -270,13 +271,13 @@ impl RoleProcess {
         Ok(())
     }
 
-    /// Asks it to end, and waits; kills it when it takes too long.
+    /// Asks it to end, and waits; kills it after the time limit.
     pub fn stop(&self) {
         let mut process = self.process();
         if !process.ended && matches!(process.child.try_wait(), Ok(None)) {
             if let Some(pid) = pid_of(&process.child) {
                 let _ = kill_process(pid, Signal::TERM);
-                // A frozen process takes no signal but this one and SIGKILL.
+                // A frozen process handles no signals but this one and SIGKILL.
                 let _ = kill_process(pid, Signal::CONT);
             }
             let begin = Instant::now();
@@ -289,7 +290,7 @@ impl RoleProcess {
         process.end();
     }
 
-    /// Where it takes orders. Others wait for it, a restart too, until this is dropped.
+    /// Locks its input and answers. Other users, including a restart, wait until this is dropped.
     pub fn line(&self) -> RoleLine<'_> {
         RoleLine(lock(&self.control))
     }
@@ -305,16 +306,16 @@ impl Drop for RoleProcess {
     }
 }
 
-/// Orders for a role, and what it answers.
+/// Commands to a role, and its answers.
 pub struct RoleLine<'a>(MutexGuard<'a, ControlLine>);
 
 impl RoleLine<'_> {
-    /// Gives it a line. What came before for others is forgotten.
+    /// Sends it a line. Unread answers from before are discarded.
     ///
     /// # Errors
-    /// It is gone, or takes none.
+    /// It is gone, or accepts no commands.
     pub fn say(&mut self, line: &[u8]) -> io::Result<()> {
-        // What came too late for an earlier order answers nobody.
+        // Discards late answers to earlier commands.
         while self.0.answers.try_recv().is_ok() {}
         let orders = self
             .0
@@ -324,21 +325,21 @@ impl RoleLine<'_> {
         orders.write_all(line)
     }
 
-    /// The next line that it says.
+    /// The next line that it prints.
     ///
     /// # Errors
-    /// There is none in this time, or there will be none any more.
+    /// None in this time, or none will follow.
     pub fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         self.0.answers.recv_timeout(at_most)
     }
 }
 
 impl Process {
-    /// Kills it if it still runs, and waits for all that it said.
+    /// Kills it if it is still running, and waits for all of its output.
     fn end(&mut self) {
         self.ended = true;
         self.frozen = false;
-        // Until it has been waited for, the number is its own.
+        // Until it has been waited for, its process id cannot be reused.
         if self.keeps && matches!(self.child.try_wait(), Ok(None)) {
             kill_below(self.child.id());
         }
@@ -358,7 +359,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
-/// Starts the process of a role, and waits until it says where it listens.
+/// Starts a role's process, and waits until it reports its address.
 fn launch(
     make: &MakeRole,
     manner: RoleManner,
@@ -375,7 +376,7 @@ fn launch(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
+        // Ctrl-C must reach only the experiment, which ends its roles when it no longer needs them.
         .process_group(0);
     let starved_before = starved_processes();
     let mut child = spawn(command).map_err(|source| RoleFailure::Os {
@@ -451,7 +452,7 @@ fn launch(
     }
 }
 
-/// The first line that comes within this time, and while it is wanted.
+/// The first line that arrives within this time, unless canceled.
 fn first_line(
     lines: &Receiver<String>,
     at_most: Duration,
@@ -467,7 +468,7 @@ fn first_line(
     }
 }
 
-/// Sends every whole line, and reads on until the end, so that the role never waits for us.
+/// Sends every complete line, and keeps reading until the end, so that the role never blocks on us.
 fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     let mut line = Vec::new();
     while let Ok(count) = stdout
@@ -485,7 +486,7 @@ fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     }
 }
 
-/// How many processes the kernel has killed for want of memory since the machine started.
+/// How many processes the kernel has killed for lack of memory since boot.
 fn starved_processes() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -494,8 +495,8 @@ fn starved_processes() -> u64 {
         .unwrap_or(0)
 }
 
-/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
-/// with the *thread* that started it, and the thread of a fault or of a conversation is gone before.
+/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG) with
+/// the *thread* that started it, and the thread of a fault or of a connection ends earlier.
 static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
     let (sender, orders): (_, Receiver<Birth>) = channel();
     let work = move || {
@@ -503,7 +504,7 @@ static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
             let _ = answer.send(command.spawn());
         }
     };
-    // When there is no thread to be had, the receiver is dropped and every order fails.
+    // If the thread cannot be started, the receiver is dropped and every order fails.
     let _ = std::thread::Builder::new().name("roles".into()).spawn(work);
     Mutex::new(sender)
 });

@@ -1,7 +1,7 @@
-//! What an agent may say of the roles that its controller had it start, and when.
+//! Which news of roles an agent may send its controller, and when.
 //!
-//! The rule: a role is spoken of from its start to its end, listens where it was asked to, writes no more than its log may
-//! have, and its texts move no cursor.
+//! The rule: news of a role is valid from its start to its end; it listens at the requested address, its log stays
+//! within its limit, and its texts contain no control characters.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,20 +23,20 @@ pub(crate) struct RoleRules {
     roles: BTreeMap<u32, AskedRole>,
 }
 
-/// What was asked of a role.
+/// A role that was requested.
 #[derive(Debug)]
 struct AskedRole {
-    /// Where it listens.
+    /// The address at which it listens.
     address: IpAddr,
-    /// Bytes that its log may still have.
+    /// Bytes that may still be added to its log.
     log_left: u64,
 }
 
 impl RoleRules {
-    /// This is asked of a role.
+    /// Records an order to a role.
     ///
     /// # Panics
-    /// When one of this number is there already.
+    /// When it starts a role whose number is in use.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
         let asked = match order {
             RoleOrder::Start(wish) => AskedRole {
@@ -55,10 +55,10 @@ impl RoleRules {
         );
     }
 
-    /// Takes news of a role.
+    /// Checks news of a role.
     ///
     /// # Errors
-    /// Nobody asked for it, it listens elsewhere, or there is more of its log than there may be.
+    /// The role was not requested, it listens at another address, or its log exceeds the limit.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
         let asked = self
             .roles
@@ -112,12 +112,12 @@ impl RoleRules {
     }
 }
 
-/// Whether it is put into URLs as it is: an absolute path that moves no cursor.
+/// Whether it can be put into URLs as it is: an absolute path without control characters.
 fn is_folder(text: &str) -> bool {
     text.starts_with('/') && text.len() <= FOLDER_BYTES_MAX && !text.contains(char::is_control)
 }
 
-/// A role's line: JSON whose texts may be shown, or nothing.
+/// A role's line: JSON with displayable texts, or empty.
 fn plain_line(line: &str) -> String {
     let value = (line.len() <= LINE_BYTES_MAX)
         .then(|| serde_json::from_str::<Value>(line).ok())
@@ -190,7 +190,7 @@ mod tests {
         }))
     }
 
-    /// A service's log has its limit here as well, and its folder is put into URLs, so it is a path and nothing else.
+    /// A service's log is limited here as well, and its folder, which is put into URLs, must be a path.
     #[test]
     fn a_service_writes_no_more_than_it_may() {
         let mut rules = RoleRules::default();

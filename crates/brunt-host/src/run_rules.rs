@@ -1,8 +1,9 @@
-//! What a host may say of a run, in which order, and which figures are possible: the controller's side, without I/O. Used by
-//! [`crate::HostSession`].
+//! Which news a host may send of a run, in which order, and which figures are possible: the controller's side, without
+//! I/O. Used by [`crate::HostSession`].
 //!
-//! The rule: what is passed on can be merged with the figures of other hosts without a look at it: kinds are those of the
-//! load, numbers are so small that sums of them over all intervals and workers fit, and the intervals of a worker go up.
+//! The rule: everything passed on can be merged with the figures of other hosts without further checks: the kinds are
+//! those of the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of
+//! a worker are in order.
 
 use std::time::Duration;
 
@@ -11,81 +12,81 @@ use brunt_result::{
     Cost, Figures, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
 };
 
-/// Above every count and number of bytes that a worker reaches in a run: 2^53 bytes at 10 GB/s take ten days. Those of 2^10
-/// workers can be added.
+/// Above every count and number of bytes that a worker can reach in a run: 2^53 bytes at 10 GB/s take ten days. The
+/// numbers of 2^10 workers can be added.
 const NUMBER_MAX: u64 = 1 << 53;
 /// Above every sum of a worker's latencies, each of which is at most some centuries.
 const NANOS_MAX: u128 = (u64::MAX as u128) << 48;
-/// No worker waited for longer.
+/// Above every wait of a worker.
 const WAIT_MAX: Duration = Duration::from_secs(1 << 30);
 
-/// What a host's part of a run promises before it begins.
+/// The expectations for a host's part of a run, fixed before it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPart {
-    /// Workers of this host.
+    /// Number of workers on this host.
     pub workers: u32,
-    /// Number of the first of them among those of all hosts.
+    /// Number of its first worker among those of all hosts.
     pub first_worker: u32,
     /// The load's kinds of operations.
     pub kinds: Vec<OpKind>,
-    /// It keeps a record of single requests.
+    /// Whether it keeps a record of single requests.
     pub records: bool,
-    /// Its workers keep journals of acknowledged writes.
+    /// Whether its workers keep journals of acknowledged writes.
     pub journals: bool,
 }
 
-/// A run as one host has it.
+/// A run on one host.
 #[derive(Debug)]
 pub(crate) struct RunRules {
     part: HostPart,
-    /// Number of each worker's next interval at least; `None` when it has ended.
+    /// The lowest valid number of each worker's next interval; `None` once it has ended.
     next: Vec<Option<u64>>,
-    /// What each worker's intervals come to.
+    /// Totals of each worker's intervals.
     sums: Vec<Sums>,
     ready: bool,
     done: bool,
-    /// How many requests of its record have not come yet, once it has said how many there are.
+    /// Requests of its record still to arrive, once their number was announced.
     record: Option<u64>,
-    /// Pieces of it that were asked for and have not come.
+    /// Pieces of it that were requested and have not arrived.
     asked: u32,
-    /// How much of each worker's journal has not come yet, once it has said how long they are.
+    /// Bytes of each worker's journal still to arrive, once their lengths were announced.
     journals: Option<Vec<u64>>,
-    /// Parts of them that were asked for and have not come.
+    /// Parts of them that were requested and have not arrived.
     journal_asked: u32,
-    /// Nobody wants it any more.
+    /// Whether it is being released.
     pub releasing: bool,
 }
 
-/// What a host said of its run that cannot be.
+/// Why a host's news of its run is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunNewsError {
-    /// It is ready twice, or there are figures of a run that is not.
+    /// It is ready twice, or sends figures of a run that is not ready.
     #[error("news of a run at the wrong time")]
     Order,
-    /// There is no such worker, or it had ended.
+    /// There is no such worker, or it has already ended.
     #[error("news of worker {0}, which does not exist or has already ended")]
     Worker(u32),
-    /// An interval that had come already, or whose end is before its start.
+    /// An interval that already arrived, or that ends before its start.
     #[error("interval {index} of worker {worker} is not behind the one before")]
     Interval {
-        /// Whose.
+        /// The worker.
         worker: u32,
         /// Its number.
         index: u64,
     },
-    /// Other operations than the load makes, or numbers that nobody reaches.
+    /// Operations that the load doesn't have, or numbers that are impossible.
     #[error("figures of worker {0} that its load cannot have")]
     Figures(u32),
-    /// Requests of other workers or kinds than its own, or more of them than it has.
+    /// Requests of other workers or kinds, or more requests than announced.
     #[error("requests that are not of its record")]
     Record,
-    /// Parts of other workers' journals than it has, or longer ones.
+    /// Parts of other workers' journals, or of the wrong length.
     #[error("a part of a journal that does not follow the one before")]
     Journal,
 }
 
 impl RunRules {
-    /// Of this part.
+    /// For this part.
     pub fn new(part: HostPart) -> RunRules {
         let next = vec![Some(0); part.workers as usize];
         let sums = vec![Sums::default(); part.workers as usize];
@@ -111,7 +112,7 @@ impl RunRules {
         }
     }
 
-    /// An interval came.
+    /// An interval arrived.
     pub fn interval(&mut self, worker: u32, interval: &Interval) -> Result<(), RunNewsError> {
         let next = self.next_of(worker)?;
         let index = interval.index;
@@ -138,14 +139,14 @@ impl RunRules {
         if !rates.iter().all(possible) || outcome.recording_wait > WAIT_MAX {
             return Err(RunNewsError::Figures(worker));
         }
-        // One that never began states no kinds.
+        // A worker that never began reports no kinds.
         match outcome.figures.ops().len() {
             0 => Ok(()),
             _ => self.figures(worker, &outcome.figures).map(drop),
         }
     }
 
-    /// It says how many requests it has on record, before it says that all of it ended.
+    /// The host announced how many requests it has on record; valid only before the end of the run.
     pub fn recorded(&mut self, end: &RecordEnd) -> Result<(), RunNewsError> {
         let early = self.next.iter().any(Option::is_some);
         if early || self.done || !self.part.records || self.record.is_some() {
@@ -158,12 +159,12 @@ impl RunRules {
         Ok(())
     }
 
-    /// A piece of its record is asked for.
+    /// A piece of its record is requested.
     pub fn ask_for_requests(&mut self) {
         self.asked += 1;
     }
 
-    /// It came.
+    /// The piece arrived.
     pub fn requests(&mut self, requests: &[RequestRecord]) -> Result<(), RunNewsError> {
         self.asked = self.asked.checked_sub(1).ok_or(RunNewsError::Order)?;
         let HostPart {
@@ -187,7 +188,7 @@ impl RunRules {
         Ok(())
     }
 
-    /// It says how long its workers' journals are: they have ended, or one of them has failed.
+    /// The host announced the lengths of its workers' journals: they have ended, or one of them has failed.
     pub fn journals(&mut self, lengths: &[u64]) -> Result<(), RunNewsError> {
         if !self.ready || self.done || !self.part.journals || self.journals.is_some() {
             return Err(RunNewsError::Order);
@@ -200,12 +201,12 @@ impl RunRules {
         Ok(())
     }
 
-    /// A part of them is asked for.
+    /// A part of the journals is requested.
     pub fn ask_for_journal(&mut self) {
         self.journal_asked += 1;
     }
 
-    /// It came.
+    /// The part arrived.
     pub fn journal(&mut self, worker: u32, bytes: &[u8]) -> Result<(), RunNewsError> {
         self.journal_asked = self
             .journal_asked
@@ -224,7 +225,7 @@ impl RunRules {
         Ok(())
     }
 
-    /// All of it ended.
+    /// The run has ended.
     pub fn done(&mut self) -> Result<(), RunNewsError> {
         let early = self.next.iter().any(Option::is_some);
         match std::mem::replace(&mut self.done, true) || early {
@@ -233,7 +234,7 @@ impl RunRules {
         }
     }
 
-    /// Only of workers that were ready something is heard, and of none that has ended.
+    /// Only workers of a ready run that have not ended may send news.
     fn next_of(&mut self, worker: u32) -> Result<&mut u64, RunNewsError> {
         if !self.ready {
             return Err(RunNewsError::Order);
@@ -244,7 +245,7 @@ impl RunRules {
             .ok_or(RunNewsError::Worker(worker))
     }
 
-    /// What they come to, if they are possible.
+    /// The totals of these figures, if they are possible.
     fn figures(&self, worker: u32, figures: &Figures) -> Result<Sums, RunNewsError> {
         let same = figures
             .ops()
@@ -261,13 +262,13 @@ impl RunRules {
     }
 }
 
-/// Figures of all kinds of operations, added; at their largest if they do not fit.
+/// Totals of the figures of all kinds of operations; saturating.
 #[derive(Clone, Debug, Default)]
 struct Sums {
-    /// Requests, bytes and their like; latencies; costs.
+    /// Counts of requests and bytes; counts of latencies; costs.
     numbers: [u64; 13],
     statuses: [u64; RequestStatus::ALL.len()],
-    /// Of latencies, and of the time that requests were in flight.
+    /// Sums of latencies, and of the time that requests were in flight.
     nanos: [u128; 3],
 }
 
@@ -386,7 +387,7 @@ mod tests {
         let mut rules = ready();
         assert_eq!(rules.ready(), Err(RunNewsError::Order));
         assert_eq!(rules.interval(0, &interval(0)), Ok(()));
-        // An interval in which nothing happened is not sent.
+        // An interval without activity is not sent.
         assert_eq!(rules.interval(0, &interval(2)), Ok(()));
         assert_eq!(
             rules.interval(0, &interval(2)),
@@ -427,7 +428,7 @@ mod tests {
         );
     }
 
-    /// A record comes in pieces that were asked for, of this host's workers, and never more than was announced.
+    /// A record arrives in requested pieces, from this host's workers, and never exceeds its announcement.
     #[test]
     fn a_record_is_what_was_announced() {
         let request = |worker| RequestRecord {
@@ -501,7 +502,7 @@ mod tests {
         );
     }
 
-    /// Journals come part by part, worker by worker, as long as they were announced and only when asked for.
+    /// Journals arrive part by part, worker by worker, in the announced lengths and only on request.
     #[test]
     fn journals_are_what_was_announced() {
         assert_eq!(
@@ -568,7 +569,7 @@ mod tests {
         check(|figures| figures.at(0).late = 1);
         check(|figures| figures.counts.by_status[0] = u64::MAX);
         check(|figures| figures.cost.system_calls = u64::MAX);
-        // Each is possible, and all of them are not.
+        // Each is possible, but their sum is not.
         let mut rules = ready();
         let mut check = |index, bytes, expected| {
             let mut one = interval(index);

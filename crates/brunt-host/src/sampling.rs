@@ -1,8 +1,8 @@
-//! Samples an agent's host for its controller, on a thread of its own: reading all counters of a busy machine takes many
-//! milliseconds, in which nobody would answer for the clock.
+//! Samples an agent's host for its controller, on a separate thread: reading all counters of a busy machine takes many
+//! milliseconds, during which clock questions would go unanswered.
 //!
-//! The rule: samples go behind everything else that is said ([`MessageStream::send_later`]); those that a slow controller does not
-//! read are dropped and counted.
+//! The rule: samples are sent behind all other messages ([`MessageStream::send_later`]); those that a slow controller
+//! doesn't read are dropped and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,48 +17,49 @@ use brunt_result::event::{ClockName, Envelope, Event, Sample};
 use crate::clock::moved;
 use crate::stream::{MessageStream, StreamError};
 
-/// With more than this waiting to be sent, samples are dropped: seconds of samples of a large host.
+/// Samples are dropped when more than this waits to be sent: seconds of samples of a large host.
 const SAMPLES_BACKLOG_BYTES: usize = 1 << 20;
-/// Samples that wait for the conversation's thread, which takes them many times a second; then the prober waits.
+/// Capacity for samples on their way to the connection's thread, which takes them many times a second; the prober
+/// blocks when it is full.
 const SAMPLES_MAX: usize = 16;
 
 /// How the agent names and shifts its times.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentClock {
-    /// As it greeted with.
+    /// As in the agent's greeting.
     pub name: ClockName,
     /// Added to all times.
     pub shift_ns: i64,
 }
 
-/// Told to the thread.
+/// An order to the thread.
 enum ProberOrder {
-    /// Samples are due then, on the clock of this machine, and in intervals from there.
+    /// Samples are due from this time on this machine's clock, at each interval.
     BeginAgain(Nanos),
-    /// Take a last sample, and say what all of them came to.
+    /// Take a last sample, and report the totals.
     Finish,
 }
 
-/// Samples the host. Dropping it ends that.
+/// Samples the host. Dropping this ends it.
 pub(crate) struct AgentProber {
     orders: Sender<ProberOrder>,
     news: Receiver<FromHost>,
     /// What the thread samples.
     watch: Watch,
     host: String,
-    /// Roles by number: their process now, and those that are sampled.
+    /// Roles by number: their process id now, and the handles that keep them sampled.
     roles: BTreeMap<u32, (u32, Vec<Watching>)>,
     /// Samples that a slow controller did not read.
     dropped: u64,
-    /// As last told.
+    /// `dropped` as last reported.
     told: u64,
 }
 
 impl AgentProber {
-    /// The first reading is the begin of the first sample.
+    /// Starts sampling; the first reading begins the first sample.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn start(probes: &Probes, host: &str, of: AgentClock) -> std::io::Result<AgentProber> {
         let (orders, told) = channel();
         let (sender, news) = sync_channel(SAMPLES_MAX);
@@ -80,8 +81,8 @@ impl AgentProber {
         })
     }
 
-    /// Has the process of a role sampled from now on, instead of the one that it had before; those that it has below it now,
-    /// if it only `keeps` them.
+    /// Samples the process of a role from now on, in place of its previous one; if that only `keeps` others, samples
+    /// its current descendants.
     pub fn watch_role(&mut self, role: u32, name: &str, pid: u32, keeps: bool) {
         if self
             .roles
@@ -103,22 +104,22 @@ impl AgentProber {
         self.roles.insert(role, (pid, watching));
     }
 
-    /// The role has ended.
+    /// Forgets a role that has ended.
     pub fn forget_role(&mut self, role: u32) {
         self.roles.remove(&role);
     }
 
-    /// Samples are due then, on the clock of this machine, and in intervals from there.
+    /// Makes samples due from this time on this machine's clock, at each interval.
     pub fn begin_again(&self, first: Nanos) {
         let _ = self.orders.send(ProberOrder::BeginAgain(first));
     }
 
-    /// Has a last sample taken; [`FromHost::Watched`] is the last of its news.
+    /// Takes a last sample; [`FromHost::Watched`] is the last of its news.
     pub fn finish(&self) {
         let _ = self.orders.send(ProberOrder::Finish);
     }
 
-    /// Sends what there is since the last look; whether nothing follows.
+    /// Sends the news since the last call; whether nothing follows.
     ///
     /// # Errors
     /// The stream's.
@@ -149,7 +150,7 @@ impl AgentProber {
     }
 }
 
-/// What samples call a process of a role: several have numbers from the second on.
+/// The name of a role's process in samples: from the second one on, with a number.
 pub fn instance_of_role(name: &str, number: usize) -> String {
     if number == 0 {
         name.to_string()
@@ -158,23 +159,23 @@ pub fn instance_of_role(name: &str, number: usize) -> String {
     }
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Probing {
     round: SampleRound,
     _watching: [Watching; 2],
     schedule: Schedule,
     clock: Clock,
     of: AgentClock,
-    /// Waits for room in there: samples that are due meanwhile are missed, and counted.
+    /// Blocks while full: samples that become due meanwhile are missed, and counted.
     news: SyncSender<FromHost>,
     begin: Nanos,
     samples: u64,
-    /// Samples missed, as last told.
+    /// Samples missed, as last reported.
     told: u64,
     cpu_nanos: u64,
 }
 
-/// Nobody hears what is said.
+/// The receiver is gone.
 struct Unheard;
 
 impl Probing {
@@ -210,9 +211,9 @@ impl Probing {
         }
     }
 
-    /// Samples until it is told to end, or nobody hears it.
+    /// Samples until the order to end, or until the receiver is gone.
     fn work(mut self, orders: &Receiver<ProberOrder>) {
-        // What there is to say of missing figures is known from the first reading on.
+        // Notes about missing figures exist after the first reading.
         let mut heard = self.tell_notes();
         while heard.is_ok() {
             let left = self.schedule.due().since(self.clock.now());
@@ -241,9 +242,9 @@ impl Probing {
         self.sample()
     }
 
-    /// Takes a last sample, and says what all of them came to.
+    /// Takes a last sample, and reports the totals.
     fn finish(mut self) -> Result<(), Unheard> {
-        // Somebody who was away until now has missed some.
+        // If this thread was suspended until now, samples were missed.
         let now = self.clock.now();
         if now >= self.schedule.due() {
             self.schedule.taken(now);
@@ -258,7 +259,7 @@ impl Probing {
             samples: self.samples,
             late: self.schedule.late,
             missed: self.schedule.missed,
-            // Known to whoever sends them.
+            // Counted by the sender.
             dropped: 0,
             resets: misreadings.resets,
             unreadable: misreadings.unreadable,
@@ -269,7 +270,7 @@ impl Probing {
 
     fn sample(&mut self) -> Result<(), Unheard> {
         let before = ResourceUsage::of_thread();
-        // One sample of all subjects: they are of one host and of the same time.
+        // All subjects in one sample: they belong to one host and one time.
         let mut together: Option<Sample> = None;
         self.round
             .sample(&self.clock, |mut sample| match &mut together {
@@ -299,7 +300,7 @@ impl Probing {
         self.tell_notes()
     }
 
-    /// Says what there is to say of missing figures.
+    /// Reports notes about missing figures.
     fn tell_notes(&mut self) -> Result<(), Unheard> {
         self.round
             .take_notes()
@@ -335,7 +336,7 @@ mod tests {
         )
     }
 
-    /// All that it says to the end, with a controller that reads, or reads only then.
+    /// All messages until the end, with a controller that reads them, possibly only at the end.
     fn heard(
         prober: &mut AgentProber,
         agent: &mut MessageStream,
@@ -360,7 +361,7 @@ mod tests {
         *report
     }
 
-    /// Samples that an agent had no time for until it was told to end are missed, and counted.
+    /// Samples that were due, but not taken, before the order to end are counted as missed.
     #[test]
     fn samples_that_were_due_before_the_end_are_missed() {
         let (mut agent, mut controller) = pair();
@@ -371,13 +372,13 @@ mod tests {
         assert!(report.missed >= 99, "{report:?}");
     }
 
-    /// A controller that reads nothing for long gets those samples that were kept for it, in their order, and each of the others
-    /// is counted as dropped or missed.
+    /// A controller that doesn't read for a long time gets the samples that were kept for it, in order, and each of the
+    /// others is counted as dropped or missed.
     #[test]
     fn samples_that_nobody_reads_are_counted() {
         let (mut agent, mut controller) = pair();
         let mut prober = prober();
-        // Long texts stand for samples of minutes: one that is sent, and one that waits.
+        // Long texts stand for minutes of samples: one in transmission, and one that waits.
         let long = FromHost::Note("x".repeat(SAMPLES_BACKLOG_BYTES));
         (0..2).for_each(|_| agent.send_later(&long).unwrap());
         while prober.dropped < 3 {

@@ -1,7 +1,8 @@
-//! Runs an agent's side of one conversation on the calling thread: waits, reads, writes and samples around
-//! [`AgentSession`]. A run has its own thread ([`crate::work`]), and ends with the conversation.
+//! Runs an agent's side of one connection on the calling thread: waits, reads, writes and samples around
+//! [`AgentSession`]. A run has its own thread ([`crate::work`]), and ends with the connection.
 //!
-//! The rule: answers about the clock come first; what a slow controller does not read is bounded, and counted if dropped.
+//! The rule: answers about the clock come first; data that a slow controller doesn't read is bounded,
+//! and counted if dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,34 +31,34 @@ use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, StreamState};
 use crate::work::{AgentOrder, AgentRun};
 
-/// How often the program looks whether it is to end.
+/// How often `stop` is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often it looks for news of a run.
+/// How often a run is checked for news.
 const RUN_LOOK: Duration = Duration::from_millis(10);
-/// With more than this waiting behind everything else, no more of a service's log is added.
+/// When more than this waits to be sent with low priority, no more of a service's log is added.
 const LOG_BACKLOG_BYTES: usize = 128 << 10;
 
-/// How an agent works.
+/// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The program and its version, for the greeting.
     pub program: String,
-    /// It ends a conversation in which it has heard nothing for so long.
+    /// It ends a connection on which it has received nothing for this long.
     pub lease: Duration,
-    /// Added to all times, so that a test has hosts whose clocks differ.
+    /// Added to all times, so that tests can have hosts with different clocks.
     pub clock_shift_ns: i64,
     /// What it may open for a controller.
     pub allow: AllowList,
-    /// Backends of other crates.
+    /// Backends from other crates.
     pub backends: &'static [BackendEntry],
     /// How this program serves targets and sinks.
     pub serving: Serving,
 }
 
-/// Holds the conversation until it is over; `stop` ends it.
+/// Serves a connection until it ends; `stop` ends it.
 ///
 /// # Errors
-/// The stream failed, or its bytes were no messages.
+/// The stream failed, or its bytes were not valid messages.
 pub fn serve(
     mut stream: MessageStream,
     config: &AgentConfig,
@@ -119,11 +120,11 @@ pub fn serve(
         if state == StreamState::Closed {
             return Ok(AgentEnd::Closed);
         }
-        // Only now: if we were away (stopped, or without a processor), what renews the lease may have waited for us.
+        // Checked only now: if we were stopped, or without a processor, a message that renews the lease may be waiting.
         if now >= session.deadline() {
             let what = format!("nothing was heard for {:?}", config.lease);
             let kind = FailureKind::LeaseOver;
-            // Whoever it is has probably gone; if not, this is why.
+            // The controller is probably gone; if not, this tells it why.
             let _ = stream.send(&FromHost::Failed { kind, what });
             return Ok(AgentEnd::LeaseOver);
         }
@@ -140,7 +141,7 @@ pub fn serve(
     }
 }
 
-/// What an agent does besides talking.
+/// The state of an agent apart from the conversation.
 struct AgentWork {
     clock: Clock,
     name: ClockName,
@@ -148,21 +149,21 @@ struct AgentWork {
     watching: Option<AgentProber>,
     bench: Arc<AgentBench>,
     run: Option<AgentRun>,
-    /// A run was released of which nothing was left, and nobody said so yet.
+    /// Set when a release was requested without a run to release, and not yet confirmed.
     released: bool,
     allow: Arc<AllowList>,
     faults: BTreeMap<u32, AgentFault>,
-    /// Numbers of those that there was no thread for.
+    /// Numbers of faults whose thread could not be started.
     unmade: Vec<u32>,
     bridge: AgentBridge,
     roles: BTreeMap<u32, AgentRole>,
-    /// Numbers of those that there was no thread for.
+    /// Numbers of roles whose thread could not be started.
     unstarted: Vec<u32>,
     ground: RoleGround,
 }
 
 impl Drop for AgentWork {
-    /// Faults and roles end side by side: one that hangs holds up none of the others.
+    /// Faults and roles end in parallel, so that one that hangs delays no others.
     fn drop(&mut self) {
         let faults = std::mem::take(&mut self.faults)
             .into_values()
@@ -259,14 +260,14 @@ impl AgentWork {
             }
             AgentAction::Release => {
                 self.tell(AgentOrder::Release);
-                // It had no thread, or its thread panicked.
+                // If there is no run, its thread could not be started, or panicked.
                 self.released = self.run.is_none();
                 Ok(())
             }
         }
     }
 
-    /// Whether there is something whose news come by themselves.
+    /// Whether anything may produce news at any time.
     fn is_at_work(&self) -> bool {
         self.run.is_some() || !self.faults.is_empty() || self.roles.values().any(AgentRole::is_busy)
     }
@@ -289,7 +290,7 @@ impl AgentWork {
         }
     }
 
-    /// Sends what faults have said since the last look; the numbers of those that are over.
+    /// Sends the news of faults since the last call; returns the numbers of those that are over.
     fn pass_on_faults(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
         let mut over = std::mem::take(&mut self.unmade);
         for (number, fault) in &mut self.faults {
@@ -331,11 +332,11 @@ impl AgentWork {
         }
     }
 
-    /// Sends what there is to know of roles since the last look; the numbers of those that are over.
+    /// Sends the news of roles since the last call; returns the numbers of those that are over.
     fn pass_on_roles(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
         let mut over = std::mem::take(&mut self.unstarted);
         for (number, role) in &mut self.roles {
-            // What a slow controller does not read waits in the service's log.
+            // Output that a slow controller doesn't read stays in the service's log.
             while stream.later_backlog() <= LOG_BACKLOG_BYTES
                 && let Some(part) = role.log_part()
             {
@@ -354,7 +355,7 @@ impl AgentWork {
                     role: *number,
                     news,
                 };
-                // Nothing comes behind the last, so it goes behind the log.
+                // The role's last message goes behind its log, as nothing may follow it.
                 if is_last {
                     stream.send_later(&message)?
                 } else {
@@ -380,7 +381,7 @@ impl AgentWork {
         }
     }
 
-    /// Sends what the run has said since the last look; whether nothing of it is left.
+    /// Sends the run's news since the last call; whether nothing of it is left.
     fn pass_on_news(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
         if std::mem::take(&mut self.released) {
             stream.send(&FromHost::Released)?;
@@ -390,14 +391,14 @@ impl AgentWork {
             return Ok(false);
         };
         let mut gone = false;
-        // Looked at first: what it said last is passed on below.
+        // Checked first, so that the last news is passed on below.
         let is_over = run.is_over();
         for news in run.news() {
             gone |= news == FromHost::Released;
             stream.send(&news)?;
         }
         if is_over && !gone {
-            // Its controller gives up this host, and says why.
+            // The controller gives up this host, and reports this as the reason.
             let what =
                 "the run's thread panicked; the agent's standard error says where".to_string();
             stream.send(&FromHost::Failed {
@@ -459,7 +460,7 @@ impl AgentWork {
         Ok(())
     }
 
-    /// A moment of the clock that we greeted with, on that of this machine; another one is refused.
+    /// Converts a moment of the clock in our greeting to this machine's clock; refuses other clocks.
     fn own_time(
         &self,
         moment: &Moment,
@@ -500,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Roles that hang are given up together: one after another they would take three seconds each.
+    /// Roles that hang are abandoned together: one after another would take three seconds each.
     #[test]
     fn an_agent_leaves_roles_that_hang_at_once() {
         const ROLES: u32 = 40;
@@ -525,7 +526,7 @@ mod tests {
             let order = RoleOrder::Start(Box::new(wish));
             controller.send(&ToHost::Role { role, order }).unwrap();
         }
-        // Their threads go with this test's process.
+        // Their threads end with this test's process.
         let config = config(Duration::from_secs(600), |_| {
             STARTED.fetch_add(1, Ordering::Relaxed);
             loop {
@@ -551,7 +552,7 @@ mod tests {
         );
     }
 
-    /// An agent that was away for longer than its lease reads what waits before it gives its controller up.
+    /// An agent that was suspended for longer than its lease reads pending messages before it gives up its controller.
     #[test]
     fn what_waits_renews_the_lease() {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
@@ -564,7 +565,7 @@ mod tests {
             })
             .unwrap();
         controller.send(&ToHost::AskClock { round: 1 }).unwrap();
-        // Over at the first look.
+        // Expired at the first check.
         let config = config(Duration::from_nanos(1), |_| {
             Err(crate::NotServed("nothing is served here".into()))
         });

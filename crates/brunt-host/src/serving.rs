@@ -1,8 +1,9 @@
-//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::keeping`]), each a process of this
-//! program with a thread here that looks after it.
+//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::keeping`]), each a process of
+//! this program with a thread here that supervises it.
 //!
-//! The rule: a role serves only what is allowed here, at an address that is allowed here, and ends when its controller says
-//! so or the conversation ends, whichever comes first; with this program the kernel ends it, or its keeper does.
+//! The rule: a role serves only what is allowed here, at an address that is allowed here. It ends when its controller
+//! stops it or the connection ends, whichever comes first; if this program dies, the kernel ends the role, or its
+//! keeper does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,35 +31,35 @@ use crate::clock::moved;
 use crate::keeping::{KeepError, KeptService, ServiceFolders};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 
-/// How often a role's thread looks for lines that the role says, and whether it lives, soon after an order.
+/// How often a role's thread checks for the role's output and death, shortly after an order.
 const LOOK: Duration = Duration::from_millis(10);
-/// And otherwise: its host has a target to serve.
+/// How often it checks otherwise: the host is busy serving a target.
 const QUIET_LOOK: Duration = Duration::from_millis(50);
-/// So soon: what is answered at all is answered by then, or heard a little later.
+/// How long after an order that is: answers arrive within this time, or are noticed slightly later.
 const BUSY_TIME: Duration = Duration::from_secs(1);
-/// News that the conversation has not sent yet; then the role's thread waits.
+/// Capacity for news not sent yet; the role's thread blocks when it is full.
 const NEWS_MAX: usize = 64;
-/// Parts of a log that the conversation has not sent yet; then they wait in its file.
+/// Capacity for parts of a log not sent yet; the rest waits in the log's file.
 const LOG_PARTS_MAX: usize = 2;
-/// What a role gets its login in: a command line can be read by everybody on its host.
+/// The environment variable that passes a role its login: every user on its host can read a command line.
 const LOGIN_VARIABLE: &str = "BRUNT_ROLE_LOGIN";
 
-/// How this program serves what a controller wishes for: its arguments, and whether there is a login. Where to listen, what
-/// is allowed and whose child it is are added.
+/// How this program serves a requested role: its arguments, and whether there is a login. The address, the permissions
+/// and the parent process are added to these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleProgram {
-    /// What follows the program's name.
+    /// The arguments after the program's name.
     pub arguments: Vec<String>,
-    /// The option that takes who may log in, if there is one.
+    /// The option that takes the login, if there is one.
     pub login_option: Option<&'static str>,
 }
 
-/// That this program does not serve what a controller wishes for.
+/// This program cannot serve the requested role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot serve it: {0}")]
 pub struct NotServed(pub String);
 
-/// Knows what this program serves.
+/// Maps a requested role to the arguments of this program.
 pub type Serving = fn(&HostRole) -> Result<RoleProgram, NotServed>;
 
 /// Why a role is not started.
@@ -72,7 +73,7 @@ enum ServeError {
     Failure(#[from] RoleFailure),
 }
 
-/// What a controller wishes for.
+/// A role that a controller requests.
 #[derive(Debug)]
 pub(crate) enum RoleWish {
     /// A target or sink, which is started at once.
@@ -81,26 +82,26 @@ pub(crate) enum RoleWish {
     Keep(Box<HostService>),
 }
 
-/// What all roles of a conversation have in common.
+/// Shared by all roles of a connection.
 #[derive(Clone)]
 pub(crate) struct RoleGround {
     pub allow: Arc<AllowList>,
     pub serving: Serving,
     pub folders: Arc<ServiceFolders>,
-    /// Added to the times of this host's clock.
+    /// Added to times of this host's clock.
     pub shift_ns: i64,
 }
 
-/// A role, from the wish for it until it is gone. Dropping it ends it.
+/// A role, from the request for it until it has ended. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct AgentRole {
-    /// What the controller calls it.
+    /// The controller's name for it.
     pub name: String,
-    /// Its process, once it has one.
+    /// Its process id, once it has one.
     pub pid: Option<u32>,
-    /// That process only keeps others, who play the role.
+    /// Whether that process only keeps others, which play the role.
     pub keeps: bool,
-    /// When something was asked of it last.
+    /// The time of the last order.
     asked: Instant,
     orders: Sender<RoleOrder>,
     news: Receiver<RoleNews>,
@@ -111,7 +112,7 @@ pub(crate) struct AgentRole {
     thread: AgentThread,
 }
 
-/// Says that a role is not wanted any more, also when it is dropped.
+/// Cancels a role, also when dropped.
 #[derive(Debug, Default)]
 struct Unwanted(Arc<AtomicBool>);
 
@@ -127,7 +128,7 @@ impl Drop for Unwanted {
     }
 }
 
-/// Parts of a role's log that came from its thread.
+/// Parts of a role's log that arrived from its thread.
 #[derive(Debug)]
 struct HeldLog {
     parts: Receiver<Vec<u8>>,
@@ -139,7 +140,7 @@ impl HeldLog {
         self.next.take().or_else(|| self.parts.try_recv().ok())
     }
 
-    /// Whether there will be no more.
+    /// Whether no more parts follow.
     fn is_over(&mut self) -> bool {
         if self.next.is_some() {
             return false;
@@ -159,7 +160,7 @@ impl AgentRole {
     /// Begins to start it, or to admit it.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn begin(wish: RoleWish, ground: &RoleGround) -> io::Result<AgentRole> {
         let (orders, told) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
@@ -173,7 +174,7 @@ impl AgentRole {
         let work = move || {
             let shifted = move |at: Nanos| moved(at, ground.shift_ns);
             let tell = |news: RoleNews| sender.send(news.dated(shifted)).map_err(|_| Unheard);
-            // Whoever would hear of it may have gone.
+            // The receiver of the news may be gone.
             let _ = match wish {
                 RoleWish::Serve(wish) => {
                     drop(log);
@@ -199,17 +200,17 @@ impl AgentRole {
         })
     }
 
-    /// Whether there will be news of it soon.
+    /// Whether news of it is expected soon.
     pub fn is_busy(&self) -> bool {
         self.pid.is_none() || self.asked.elapsed() < BUSY_TIME
     }
 
-    /// Its thread, which was told to end it.
+    /// Its thread, which gets the order to end it.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
 
-    /// Tells its thread. One that has ended hears nothing.
+    /// Sends an order to its thread. If that has ended, this has no effect.
     pub fn tell(&mut self, order: RoleOrder) {
         self.asked = Instant::now();
         if order == RoleOrder::Stop {
@@ -224,10 +225,10 @@ impl AgentRole {
         self.log.take()
     }
 
-    /// What there is to know since the last look, and whether that was the last, which is held back until all of its log was
-    /// taken. A thread that ends without a word has panicked, which is said in its place.
+    /// The news since the last call, and whether it includes the last, which is held back until all of the log was
+    /// taken. If the thread ended without a last message, it panicked, and an error is returned in its place.
     pub fn news(&mut self) -> (Vec<RoleNews>, bool) {
-        // Looked at first: what it said last is taken below.
+        // Checked first, so that the thread's last message is taken below.
         let is_over = self.thread.is_over();
         let mut news: Vec<RoleNews> = self.news.try_iter().collect();
         for one in &news {
@@ -247,7 +248,7 @@ impl AgentRole {
     }
 }
 
-/// What is said of a role whose thread panicked, before or after it listened. Its process has ended with that thread.
+/// The news of a role whose thread panicked, before or after it listened. Its process has ended with that thread.
 fn panicked(listened: bool) -> RoleNews {
     let when = if listened {
         "while it served, and ended it"
@@ -261,7 +262,7 @@ fn panicked(listened: bool) -> RoleNews {
     }
 }
 
-/// What is said of one for which there is no thread.
+/// The news of a role whose thread could not be started.
 pub(crate) fn role_without_thread(error: &io::Error) -> RoleNews {
     let what = format!(
         "no thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)"
@@ -343,7 +344,7 @@ fn keep(
     tell(played?)
 }
 
-/// Starts what a controller wishes for, if it is allowed here.
+/// Starts a requested role, if it is allowed here.
 fn start(
     wish: HostRole,
     allow: &AllowList,
@@ -380,24 +381,24 @@ fn start(
     )?)
 }
 
-/// This program, also where its file is gone: a copy that came by ssh removes itself.
+/// The path of this program, which works even if its file is gone: a copy sent by ssh removes itself.
 pub(crate) fn own_program() -> PathBuf {
     let there = std::env::current_exe().ok().filter(|own| own.exists());
     there.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-/// A role that plays, in its thread.
+/// A running role, in its thread.
 struct RolePlay {
-    /// It was put out of service, and how. Before the process: a frozen one goes on, and then ends.
+    /// Its outage, if it is out of service. Dropped before the process: a frozen process must resume to end.
     outage: Option<(RoleOutage, Box<dyn Fault>)>,
     process: Arc<RoleProcess>,
-    /// It only keeps others, who play the role.
+    /// Whether the process only keeps others, which play the role.
     keeps: bool,
-    /// That was told.
+    /// Its death was reported.
     died: bool,
 }
 
-/// That nobody hears of the role any more.
+/// The receiver of the role's news is gone.
 struct Unheard;
 /// Passes news on.
 type Tell<'a> = &'a dyn Fn(RoleNews) -> Result<(), Unheard>;
@@ -412,11 +413,11 @@ impl RolePlay {
         }
     }
 
-    /// Until it was stopped.
+    /// Runs until it is stopped.
     ///
     /// # Errors
-    /// Nobody can tell it anything or hear of it any more. Then a service is killed: its time to end by itself is for an
-    /// experiment that waits for it.
+    /// The connection is gone. Then a service is killed: its time to shut down is only for an experiment
+    /// that waits for it.
     fn play(mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
         let played = self.play_heard(told, tell);
         self.outage = None;
@@ -455,7 +456,7 @@ impl RolePlay {
 
     fn obey(&mut self, order: RoleOrder, tell: Tell<'_>) -> Result<(), Unheard> {
         match order {
-            // One that is gone gives no answer, and whoever asked hears why.
+            // If it is gone, no answer follows, and the caller gets the reason.
             RoleOrder::Say(line) => drop(self.process.line().say(line.as_bytes())),
             RoleOrder::Look => {
                 self.look(tell)?;
@@ -467,16 +468,16 @@ impl RolePlay {
             }
             RoleOrder::Break(outage) => return tell(self.break_it(outage)),
             RoleOrder::Mend => return tell(self.mend()),
-            // The session lets each role start once, and stops it elsewhere.
+            // The session lets each role start once, and handles stops elsewhere.
             RoleOrder::Start(_) | RoleOrder::Admit(_) | RoleOrder::Run(_) | RoleOrder::Stop => {}
         }
         Ok(())
     }
 
-    /// Passes on what it says, and that it died.
+    /// Passes on its output, and its death.
     fn look(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
         loop {
-            // Not kept: whoever restarts it waits for the line.
+            // The lock is released each time: a restart waits for it.
             let said = self.process.line().hear(Duration::ZERO);
             let Ok(line) = said else { break };
             tell(RoleNews::Said(line))?;
@@ -499,7 +500,7 @@ impl RolePlay {
     }
 
     fn break_it(&mut self, outage: RoleOutage) -> RoleNews {
-        // One that was not mended ends first.
+        // An earlier outage ends first.
         self.outage = None;
         let pid = self.process.pid();
         let mut fault: Box<dyn Fault> = match outage {
@@ -583,7 +584,7 @@ mod tests {
         }
     }
 
-    /// A role whose thread is gone without a word is one that is refused, and its host goes on.
+    /// A role whose thread ended without a message is refused, and its host continues.
     #[test]
     fn a_role_without_a_thread_is_refused() {
         let role = |news: Vec<RoleNews>| {
@@ -648,7 +649,7 @@ mod tests {
         );
     }
 
-    /// What may not be served, or cannot be, is refused before anything is started.
+    /// Roles that are not allowed, or not possible, are refused before anything is started.
     #[test]
     fn what_is_not_allowed_is_not_served() {
         let check = |allow: AllowList, address: &str, expected: FailureKind, words: &str| {

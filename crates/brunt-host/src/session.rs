@@ -1,7 +1,7 @@
-//! The rules of the controller's side of a conversation with an agent: greetings, questions about its clock, and what an
-//! agent may say. No I/O and no clock; [`crate::RemoteHost`] waits, reads and writes around it.
+//! The controller's side of the protocol with an agent: greetings, clock questions, and which messages an agent may
+//! send. No I/O and no clock; [`crate::RemoteHost`] waits, reads and writes around it.
 //!
-//! The rule: what an agent says is checked before it is believed: its clock has one name from its greeting on.
+//! The rule: an agent's messages are checked before they are used: its clock keeps the name from its greeting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::ClockRound;
 use crate::role_rules::RoleRules;
 use crate::run_rules::{HostPart, RunNewsError, RunRules};
 
-/// Longest text of an agent that is passed on.
+/// Longest text from an agent that is passed on.
 const TEXT_CHARS_MAX: usize = 500;
-/// Most texts of a list that are.
+/// Maximum texts of a list that are passed on.
 const TEXTS_MAX: usize = 300;
 
-/// What was heard.
+/// A message from an agent, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostNews {
-    /// The agent's greeting: its program. Its clock is [`HostSession::clock`].
+    /// The agent's greeting, with its program. Its clock is [`HostSession::clock`].
     Greeted(String),
     /// The answer to [`HostSession::ask`]: rounds of its monotonic clock and of its wall clock, whose times are
     /// nanoseconds since 1970.
@@ -42,25 +42,25 @@ pub enum HostNews {
     },
     /// A sample of its host, with times on its clock.
     Sample(Arc<Sample>),
-    /// What the user has to know.
+    /// A remark for the user.
     Note(String),
-    /// What the user has to know of its samples.
+    /// A remark for the user about the samples.
     WatchNote(String),
     /// No sample follows.
     Watched(WatchReport),
-    /// A fault shows, or is gone, with times on its clock.
+    /// A fault is in effect, or gone, with times on its clock.
     FaultProven(u32, Box<Proof>),
-    /// What went through the bridge of the host.
+    /// The report of the host's bridge.
     Bridge(Option<Box<LinkReport>>),
-    /// A fault is not there, or not gone.
+    /// A fault is not in effect, or not gone.
     FaultFailed(u32, HostFaultFailure, String),
-    /// What there is to know of a role, with times on its clock.
+    /// News of a role, with times on its clock.
     Role(u32, RoleNews),
-    /// A counter of the agent's.
+    /// A counter of the agent.
     Counter(String, u64),
-    /// What it could not do.
+    /// An error of the agent.
     Failed(FailureKind, String),
-    /// All workers of its run wait for the start; what the user has to know beside the figures.
+    /// All workers of its run wait for the start.
     Ready(HostReady),
     /// An interval of one of its workers, counted from 0, with times on its clock.
     Interval(u32, Box<Interval>),
@@ -68,23 +68,23 @@ pub enum HostNews {
     Ended(u32, Box<Outcome>),
     /// How many requests it has on record.
     Recorded(RecordEnd),
-    /// Some of them, with times on its clock.
+    /// Some of these requests, with times on its clock.
     Requests(Vec<RequestRecord>),
-    /// How many bytes each of its workers has of its journal of acknowledged writes.
+    /// The length in bytes of each worker's journal of acknowledged writes.
     Journals(Vec<u64>),
-    /// A part of one, of this worker, counted from 0.
+    /// A part of the journal of this worker, counted from 0.
     Journal(u32, Vec<u8>),
-    /// All have; what their devices went through, the page cache's part, if there was one in the way, and the host's part of a
-    /// replay, which the load has to read.
+    /// All workers have ended: errors of their devices, the page cache's share, if it was in use, and the host's part
+    /// of a replay, for the load to parse.
     Done(Vec<String>, Option<PageCache>, Option<String>),
     /// Nothing of its run is left.
     Released,
-    /// Of a run that nobody wants any more.
+    /// A message about a run that was already released.
     Late,
 }
 
 impl HostNews {
-    /// Whether it has times of the host's clock.
+    /// Whether it has times on the host's clock.
     pub(crate) fn is_dated(&self) -> bool {
         matches!(
             self,
@@ -101,55 +101,55 @@ impl HostNews {
     }
 }
 
-/// Why what an agent says is not understood.
+/// Why an agent's message is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Its bytes are no messages, or of another version.
+    /// Its bytes are not valid messages, or of another version.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// It says what it was not asked for.
+    /// Its message answers no request.
     #[error("the agent sent {0}, which nobody asked for")]
     Unasked(&'static str),
-    /// What it says of its run cannot be.
+    /// Its message contradicts its run.
     #[error("the agent sent {0}")]
     Run(#[from] RunNewsError),
-    /// A name in a sample would move a terminal's cursor.
+    /// A name in a sample contains control characters, which would affect a terminal.
     #[error("the agent sent a sample with control characters in a name")]
     Name,
-    /// Its times are on another clock than it greeted with.
+    /// Its times are on another clock than that of its greeting.
     #[error("the agent sent times of the clock '{}' after it had greeted with '{}'", .theirs.0, .greeted.0)]
     Clock {
-        /// Of its message.
+        /// The clock in its message.
         theirs: ClockName,
-        /// Of its greeting.
+        /// The clock in its greeting.
         greeted: ClockName,
     },
 }
 
-/// The controller's side of one conversation.
+/// The controller's side of one connection.
 #[derive(Debug, Default)]
 pub struct HostSession {
     clock: Option<ClockName>,
     rounds: u32,
-    /// The question that waits for its answer, and when it was sent.
+    /// The unanswered question, and when it was sent.
     asked: Option<(u32, Nanos)>,
     watching: bool,
     run: Option<RunRules>,
-    /// Faults that were asked for, and what is to be heard next.
+    /// Faults that were requested, and their states.
     faults: BTreeMap<u32, FaultState>,
     roles: RoleRules,
-    /// What went through its bridge is to be heard.
+    /// Whether the bridge's report is awaited.
     asked_bridge: bool,
 }
 
-/// Where a fault stands.
+/// The state of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultState {
-    /// It was asked for.
+    /// It was requested.
     Putting,
-    /// It shows.
+    /// It is in effect.
     There,
-    /// It is to be removed.
+    /// Its removal was requested.
     Removing,
 }
 
@@ -167,7 +167,7 @@ impl HostSession {
         self.clock.as_ref()
     }
 
-    /// Since when a question waits for its answer.
+    /// When the unanswered question was sent.
     pub fn asked_since(&self) -> Option<Nanos> {
         self.asked.map(|(_, sent)| sent)
     }
@@ -175,7 +175,7 @@ impl HostSession {
     /// A question about the agent's clock, sent at `now`. One at a time.
     ///
     /// # Panics
-    /// When one waits for its answer.
+    /// When one is unanswered.
     pub fn ask(&mut self, now: Nanos) -> ToHost {
         assert!(self.asked.is_none(), "one question at a time");
         self.rounds = self.rounds.wrapping_add(1);
@@ -183,7 +183,7 @@ impl HostSession {
         ToHost::AskClock { round: self.rounds }
     }
 
-    /// Asks for samples like this of the host, which is called so.
+    /// Requests samples of the host from these probes; notes call the host `name`.
     pub fn watch(&mut self, name: &str, probes: &Probes) -> ToHost {
         self.watching = true;
         ToHost::Watch {
@@ -194,7 +194,7 @@ impl HostSession {
         }
     }
 
-    /// Has samples due at a time of the host's clock, and in intervals from there.
+    /// Makes samples due at a time of the host's clock, and at each interval from there.
     ///
     /// # Panics
     /// Before its greeting.
@@ -205,17 +205,17 @@ impl HostSession {
         })
     }
 
-    /// Asks for a run, of which this host has this part.
+    /// Requests a run, with this part for this host.
     ///
     /// # Panics
-    /// When there is one already.
+    /// When there is a run already.
     pub fn prepare(&mut self, assignment: Assignment, part: HostPart) -> ToHost {
         assert!(self.run.is_none(), "one run at a time");
         self.run = Some(RunRules::new(part));
         ToHost::Prepare(Box::new(assignment))
     }
 
-    /// Asks for the next piece of the run's record of requests.
+    /// Requests the next piece of the run's record of requests.
     ///
     /// # Panics
     /// When there is no run.
@@ -227,7 +227,7 @@ impl HostSession {
         ToHost::MoreRequests
     }
 
-    /// Asks for the next part of the run's journals.
+    /// Requests the next part of the run's journals.
     ///
     /// # Panics
     /// When there is no run.
@@ -247,10 +247,10 @@ impl HostSession {
         })
     }
 
-    /// Ends the run; from now on nothing is passed on of it but [`HostNews::Released`].
+    /// Ends the run; from now on, its only news is [`HostNews::Released`].
     ///
     /// # Panics
-    /// When there is none, or this was said already.
+    /// When there is no run, or it was already released.
     pub fn release(&mut self) -> ToHost {
         let run = self.run.as_mut().expect("there is a run");
         assert!(
@@ -260,10 +260,10 @@ impl HostSession {
         ToHost::Release
     }
 
-    /// Takes a message that came at `now`.
+    /// Handles a message that arrived at `now`.
     ///
     /// # Errors
-    /// The conversation is of no use any more.
+    /// The connection is unusable from here on.
     pub fn on_message(
         &mut self,
         mut message: FromHost,
@@ -325,7 +325,7 @@ impl HostSession {
             FromHost::Watched(_) => Err(SessionError::Unasked("an end of samples")),
             FromHost::Counter { name, value } => Ok(HostNews::Counter(plain(&name), value)),
             FromHost::Failed { kind, what } => {
-                // What a run that is not wanted any more failed of is nobody's concern; what ends the conversation is.
+                // Errors of a released run are ignored, except those that end the connection.
                 let of_all = matches!(kind, FailureKind::LeaseOver | FailureKind::Version);
                 let is_late = !of_all && self.run.as_ref().is_some_and(|run| run.releasing);
                 Ok(if is_late {
@@ -356,16 +356,16 @@ impl HostSession {
         }
     }
 
-    /// Asks what went through the host's bridge. One question at a time.
+    /// Requests the report of the host's bridge. One request at a time.
     pub fn ask_bridge(&mut self) -> ToHost {
         self.asked_bridge = true;
         ToHost::AskBridge
     }
 
-    /// Asks for a fault.
+    /// Requests a fault.
     ///
     /// # Panics
-    /// When there is one of this number.
+    /// When a fault has this number already.
     pub fn put_fault(&mut self, fault: u32, what: HostFault) -> ToHost {
         assert!(
             self.faults.insert(fault, FaultState::Putting).is_none(),
@@ -374,16 +374,16 @@ impl HostSession {
         ToHost::PutFault { fault, what }
     }
 
-    /// Asks something of a role.
+    /// Sends an order to a role.
     ///
     /// # Panics
-    /// When one is to be started, and there is one of this number.
+    /// When it starts a role whose number is in use.
     pub fn role(&mut self, role: u32, order: RoleOrder) -> ToHost {
         self.roles.ask(role, &order);
         ToHost::Role { role, order }
     }
 
-    /// Has a fault removed. Of one that failed since nothing will be heard.
+    /// Requests the removal of a fault. If it has failed in the meantime, there is no answer.
     pub fn remove_fault(&mut self, fault: u32) -> ToHost {
         if let Some(state) = self.faults.get_mut(&fault) {
             *state = FaultState::Removing;
@@ -391,7 +391,7 @@ impl HostSession {
         ToHost::RemoveFault { fault }
     }
 
-    /// Whether there is one of this number that has neither failed nor been removed.
+    /// Whether a fault with this number was requested and has neither failed nor been removed.
     pub(crate) fn has_fault(&self, fault: u32) -> bool {
         self.faults.contains_key(&fault)
     }
@@ -405,7 +405,7 @@ impl HostSession {
                     *state = FaultState::There;
                     Ok(HostNews::FaultProven(fault, proven(proof)))
                 }
-                // It was to be removed before it showed.
+                // Its removal was requested before it took effect.
                 Some(FaultState::Removing) => Ok(HostNews::Late),
                 _ => unasked,
             },
@@ -501,12 +501,12 @@ fn is_possible(cache: &PageCache) -> bool {
         && (0.0..1e9).contains(&cache.flush_s)
 }
 
-/// A rate as a host may report it.
+/// Filters out rates that no host can reach.
 fn plain_rate(rate: Option<f64>) -> Option<f64> {
     rate.filter(|rate| (0.0..1e12).contains(rate))
 }
 
-/// A choice whose texts may be shown, and whose rates can be added.
+/// An engine choice with displayable texts, and with rates that can be added.
 fn plain_engine(choice: EngineChoice) -> EngineChoice {
     let trial = |trial: EngineTrial| EngineTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -521,7 +521,7 @@ fn plain_engine(choice: EngineChoice) -> EngineChoice {
     }
 }
 
-/// The same of a ring.
+/// The same for a ring.
 fn plain_ring(ring: RingChoice) -> RingChoice {
     let trial = |trial: RingTrial| RingTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -551,7 +551,7 @@ pub(crate) fn plain_list(texts: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// A text for people's terminals and results: short, without passwords, and without what would move cursors.
+/// Makes a text safe for terminals and results: short, without passwords and control characters.
 pub(crate) fn plain(text: &str) -> String {
     text_without_secrets(text)
         .chars()
@@ -685,7 +685,7 @@ mod tests {
         ));
     }
 
-    /// Of a fault is heard that it shows and that it is gone, in this order and only when asked for.
+    /// News of a fault says that it is in effect, then that it is gone, each only on request.
     #[test]
     fn news_of_faults_have_their_order() {
         let proof = |what: &str| Proof {
@@ -813,7 +813,7 @@ mod tests {
         ));
     }
 
-    /// After its release nothing of a run is passed on but its end, and there may be another.
+    /// After its release, the only news of a run is its end, and another may follow.
     #[test]
     fn a_run_that_nobody_wants_is_not_heard() {
         let assignment = || Assignment {

@@ -1,6 +1,6 @@
-//! The journals of a run's workers, as an agent hands them to its controller after the run. Used by [`crate::work`].
+//! The journals of a run's workers, as an agent passes them to its controller after the run. Used by [`crate::work`].
 //!
-//! The rule: in the order of workers, each from its begin to its end as it was when it was offered.
+//! The rule: they are sent in the order of workers, each from its start to its length at the time of the offer.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use brunt_protocol::JOURNAL_BYTES_MAX;
 #[derive(Debug)]
 pub(crate) struct ShelvedJournals {
     shelf: JournalShelf,
-    /// Numbers among all of the workers.
+    /// The workers' numbers among all.
     workers: Vec<u32>,
     lengths: Vec<u64>,
-    /// The worker that is read, from the first here on, and where.
+    /// The worker being read, counted from the first here, and the offset.
     at: (usize, u64),
 }
 
 impl ShelvedJournals {
-    /// Of this shelf.
+    /// With the journals of this shelf.
     ///
     /// # Errors
-    /// A journal cannot be looked at.
+    /// A journal cannot be accessed.
     pub fn new(shelf: JournalShelf) -> io::Result<ShelvedJournals> {
         let (workers, lengths) = shelf.lengths()?.into_iter().unzip();
         Ok(ShelvedJournals {
@@ -33,12 +33,12 @@ impl ShelvedJournals {
         })
     }
 
-    /// How long they are, by worker.
+    /// Their lengths, by worker.
     pub fn lengths(&self) -> &[u64] {
         &self.lengths
     }
 
-    /// The next part: whose, counted from the first worker here; `None` when all was taken.
+    /// The next part, with its worker, counted from the first here; `None` when all was taken.
     ///
     /// # Errors
     /// It cannot be read.

@@ -1,7 +1,7 @@
-//! The record of single requests that an agent keeps while a run goes on: in a file without a name, which is gone with the
-//! agent, whatever ends it. Filled by [`crate::work`], and emptied when the controller asks for it after the run.
+//! The record of single requests that an agent keeps during a run: in a file without a name, which disappears with the
+//! agent, however it ends. Filled by [`crate::work`], and emptied when the controller requests it after the run.
 //!
-//! The rule: what cannot be kept is counted, and the run goes on.
+//! The rule: requests that cannot be kept are counted, and the run continues.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,9 +15,9 @@ use brunt_result::op::TABLE;
 use brunt_result::{RequestRecord, RequestStatus};
 use rustix::fs::fstatvfs;
 
-/// The record leaves so much of its file system to others.
+/// The record leaves this much of its file system free.
 const ROOM_BYTES: u64 = 64 << 20;
-/// How much is written between two looks at that.
+/// Bytes written between two checks of that.
 const LOOK_BYTES: u64 = 4 << 20;
 /// Worker and retries; index, offset, length and three times; operation and status. Little-endian.
 const REQUEST_BYTES: usize = 2 * 4 + 6 * 8 + 2;
@@ -33,14 +33,14 @@ pub(crate) struct RequestSpool {
     end: RecordEnd,
 }
 
-/// Numbers of names, for a time that is too short to be seen.
+/// Makes file names unique for the short time that they exist.
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl RequestSpool {
-    /// In this folder.
+    /// Creates it in this folder.
     ///
     /// # Errors
-    /// No file can be made there.
+    /// No file can be created there.
     pub fn create(folder: &Path) -> io::Result<RequestSpool> {
         unnamed_file(folder, "requests").map(RequestSpool::of)
     }
@@ -84,7 +84,7 @@ impl RequestSpool {
             }
             self.next_look = self.written_bytes + LOOK_BYTES;
         }
-        // Not behind what an earlier attempt wrote in part.
+        // Overwrites the incomplete data of a failed attempt.
         self.file.write_all_at(&self.pending, self.written_bytes)?;
         self.written_bytes += self.pending.len() as u64;
         Ok(())
@@ -95,7 +95,7 @@ impl RequestSpool {
         self.end.clone()
     }
 
-    /// The next of those that were kept, at most so many; none when all were taken.
+    /// The next requests that were kept, at most `at_most`; empty when all were taken.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -109,10 +109,10 @@ impl RequestSpool {
     }
 }
 
-/// A file in this folder that loses its name at once; for that time it has this word in it.
+/// Creates a file in this folder and removes its name at once; until then, the name contains `word`.
 ///
 /// # Errors
-/// No file can be made there.
+/// No file can be created there.
 pub(crate) fn unnamed_file(folder: &Path, word: &str) -> io::Result<File> {
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
     let path = folder.join(format!("brunt-{word}-{}-{number}", std::process::id()));
@@ -193,7 +193,8 @@ mod tests {
         }
     }
 
-    /// All come back once and in their order, in pieces that do not depend on how they went in; nothing is left in the folder.
+    /// All requests come back once and in order, in pieces independent of how they were added; nothing is
+    /// left in the folder.
     #[test]
     fn requests_come_back_as_they_were() {
         let folder = tempfile::tempdir().unwrap();
@@ -217,7 +218,7 @@ mod tests {
         assert!(RequestSpool::create(Path::new("/proc/nowhere")).is_err());
     }
 
-    /// A disk without room: what came before is kept, what comes afterwards is counted.
+    /// On a full disk, earlier requests are kept, and later ones are counted.
     #[test]
     fn what_does_not_fit_is_counted() {
         let folder = tempfile::tempdir().unwrap();

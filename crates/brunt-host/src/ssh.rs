@@ -1,8 +1,9 @@
-//! Starts an agent through ssh: with the far host's own program if it is of this version, else with a copy of this one
-//! that is gone from the far disk as soon as it runs.
+//! Starts an agent through ssh: with the remote host's own program if it is of this version, otherwise with a copy of
+//! this one that is deleted from the remote disk as soon as it runs.
 //!
-//! The far shell says with one line what it is about to do, so what a login script prints before it does no harm.
-//! The rule: nothing is installed, opened or left on the far host. ssh's own configuration, keys and known hosts apply.
+//! The remote shell announces its next action with a marker line, so output of login scripts before it does
+//! no harm. The rule: nothing is installed, opened or left on the remote host. ssh's own configuration, keys
+//! and known hosts apply.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,39 +14,40 @@ use crate::remote::{AgentProcess, HostError};
 use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, read_within, write_within};
 
-/// The line behind which the agent speaks.
+/// The line after which the agent's output begins.
 const BEGINS: &str = "brunt-agent-begins";
-/// The line that asks for a copy, with the far machine's architecture.
+/// The line that requests a copy, with the remote machine's architecture.
 const NEEDED: &str = "brunt-agent-needed";
-/// What a login script may print before.
+/// Maximum output of a login script before the marker.
 const CHATTER_BYTES_MAX: usize = 64 << 10;
 
-/// What is read at once of the program that is copied.
+/// Bytes read at once from the program that is copied.
 const PART_BYTES: usize = 64 << 10;
 
-/// What to start on the far host.
+/// What to start on the remote host.
 #[derive(Clone, Debug)]
 pub(crate) struct SshStart<'a> {
-    /// ssh, or what stands for it, with its arguments.
+    /// ssh, or a replacement, with its arguments.
     pub ssh: &'a [String],
-    /// As ssh takes it.
+    /// In ssh's syntax.
     pub destination: &'a str,
-    /// A program that is there already, by its path; `None`: the one of this version, or a copy.
+    /// The path of a program that is already there; `None`: the one in the path if it is of this
+    /// version, otherwise a copy.
     pub program: Option<&'a str>,
-    /// As the far program says its version.
+    /// The version, as the remote program prints it.
     pub version: &'a str,
-    /// Further arguments of the agent.
+    /// Further arguments for the agent.
     pub arguments: &'a [String],
-    /// The login has to be done in this time.
+    /// Time limit for the login.
     pub login_max: Duration,
-    /// And then the copy in this.
+    /// Time limit for the copy that follows.
     pub copy_max: Duration,
 }
 
-/// Starts it; the agent's greeting is what comes next.
+/// Starts it; the agent's greeting follows on the stream.
 ///
 /// # Errors
-/// ssh or the far shell fails; the text has what they said.
+/// ssh or the remote shell fails; the error includes their output.
 pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream), HostError> {
     let own = std::env::current_exe().and_then(File::open);
     let mut own = own.map_err(|source| HostError::Os {
@@ -62,7 +64,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     let (ssh, options) = start.ssh.split_first().ok_or(HostError::NoSsh)?;
     let mut command = Command::new(ssh);
     command.args(options);
-    // Nobody answers questions here; and a peer that is gone is noticed also while the copy is sent.
+    // ssh cannot prompt here; a lost peer is detected even while the copy is sent.
     command.args([
         "-o",
         "BatchMode=yes",
@@ -103,7 +105,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                         return Err(HostError::Chatter);
                     }
                     Some(more) => heard.push(&more),
-                    // What ssh has taken may still be on its way.
+                    // ssh may still be transmitting data that it has accepted.
                     None if left.is_zero() && copied => {
                         return Err(HostError::Slow(start.copy_max));
                     }
@@ -115,7 +117,8 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     }
 }
 
-/// Sends the program. A host that takes none of it for as long as a login may take is given up: it is frozen, or its disk is.
+/// Sends the program. A host that accepts no data for as long as a login may take has failed: it is frozen,
+/// or its disk is.
 fn send_program(
     own: &mut File,
     process: &mut AgentProcess,
@@ -154,8 +157,8 @@ fn send_program(
     }
 }
 
-/// What the far shell runs. It stands between single quotes, so that it does not matter which shell that is; there are
-/// none inside. The folder goes however it ends, also when nobody reads what it says.
+/// The script for the remote shell. It is passed in single quotes, so that it works with any shell; it contains none
+/// itself. The folder is removed however the script ends, even if its output is not read.
 fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
     let arguments: String = start
         .arguments
@@ -183,7 +186,7 @@ fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
     format!("exec sh -c '{script}'")
 }
 
-/// A line of the far shell.
+/// A line from the remote shell.
 #[derive(Debug, PartialEq, Eq)]
 enum FarLine {
     Begins,
@@ -191,7 +194,7 @@ enum FarLine {
     Other,
 }
 
-/// What came, as far as no line of it was taken.
+/// Received bytes whose lines were not taken yet.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
@@ -220,7 +223,7 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// A host that takes the copy too slowly holds up nobody, and one that ends meanwhile is said to have ended.
+    /// A host that accepts the copy too slowly blocks no caller, and one that ends meanwhile is reported as ended.
     #[test]
     fn a_copy_has_its_time() {
         let send = |program: &str, copy_max: Duration, login_max: Duration| {
@@ -257,7 +260,7 @@ mod tests {
         );
     }
 
-    /// A host whose controller has gone keeps no folder for its copy, whenever that was.
+    /// No folder for the copy is left on a host whose controller is gone, whenever that happens.
     #[test]
     fn a_copy_that_nobody_sends_leaves_nothing() {
         let start = SshStart {
@@ -269,7 +272,7 @@ mod tests {
             login_max: Duration::ZERO,
             copy_max: Duration::ZERO,
         };
-        // Nobody reads what it says; nobody sends anything; what was sent is no program.
+        // The output is not read; nothing is sent; the bytes sent are not a program.
         for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");

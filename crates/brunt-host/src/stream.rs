@@ -1,9 +1,9 @@
-//! Frames over file descriptors: what one thread needs to hold a conversation without ever waiting for longer than it
-//! wants to. Pipes of ssh and of a child, or a socket behind TLS.
+//! Messages over file descriptors: what one thread needs to hold a conversation without ever waiting longer than it
+//! chooses. Works on pipes of ssh and of a child process, and on a socket with TLS.
 //!
-//! The rule: neither side can make the other keep more than a frame and a bounded backlog. Who adds to a full backlog
-//! gets [`StreamError::Full`]. What may wait goes by [`MessageStream::send_later`], behind everything else, and
-//! [`MessageStream::later_backlog`] says before whether something that may be dropped should be.
+//! The rule: neither side can make the other buffer more than a frame and a bounded backlog. Adding to a full backlog
+//! returns [`StreamError::Full`]. Low-priority messages go by [`MessageStream::send_later`], behind everything else;
+//! [`MessageStream::later_backlog`] shows beforehand whether a droppable one should be dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,20 +19,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::tls::{Seal, TlsError};
 
-/// What may wait to be sent: a frame of the largest and as much again.
+/// Maximum bytes waiting to be sent: a frame of the largest size and as much again.
 const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// What is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// What the kernel keeps of a connection that takes no more: answers about the clock wait behind it. It doubles the number for
-/// its own use (tcp(7)).
+/// The kernel's send buffer: answers about the clock wait behind its contents. The kernel doubles the number for its
+/// own use (tcp(7)).
 const SOCKET_BYTES: usize = 64 << 10;
-/// A pipe that is ready takes so much without making us wait, whatever its other end does: PIPE_BUF (pipe(7)).
+/// A pipe that is ready accepts this much without blocking, whatever its reader does: PIPE_BUF (pipe(7)).
 const PIPE_WRITE_BYTES: usize = 4096;
 
-/// Trouble with a conversation.
+/// An error of a message stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The system's.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
         /// "read from the other side", for example.
@@ -40,31 +40,31 @@ pub enum StreamError {
         /// Why.
         source: io::Error,
     },
-    /// The other side's bytes are no messages.
+    /// The peer's bytes are not valid messages.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The other side is not who it has to be, or its bytes were changed.
+    /// The peer isn't the expected one, or its bytes were altered.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// It has not shown who it is in this time.
+    /// The peer didn't authenticate in time.
     #[error("the other side did not show a certificate within {0:?}")]
     Slow(Duration),
-    /// It left before it had shown who it is.
+    /// The peer left before it authenticated.
     #[error("the other side closed the connection before it showed a certificate")]
     Left,
-    /// The other side does not read.
+    /// The peer doesn't read.
     #[error("the other side reads too slowly: {0} bytes wait for it")]
     Full(usize),
 }
 
-/// What a wait found.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
-    /// Bytes came: there may be messages.
+    /// Bytes arrived: there may be messages.
     Heard,
-    /// Nothing came.
+    /// Nothing arrived.
     Quiet,
-    /// The other side has closed its end; what it sent before can still be taken.
+    /// The peer has closed its end; messages that it sent before can still be taken.
     Closed,
 }
 
@@ -76,9 +76,9 @@ pub struct MessageStream {
     seal: Option<Box<Seal>>,
     decoder: Decoder,
     outgoing: Vec<u8>,
-    /// So much of its front was sent.
+    /// Bytes at its front that were sent.
     sent: usize,
-    /// Frames that go when nothing else waits.
+    /// Frames to send when nothing else waits.
     later: VecDeque<Vec<u8>>,
     later_bytes: usize,
     sent_bytes: u64,
@@ -86,8 +86,8 @@ pub struct MessageStream {
 }
 
 impl MessageStream {
-    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking: they may
-    /// be shared with others, such as a terminal's shell.
+    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking: they
+    /// may be shared with others, such as a terminal's shell.
     pub fn new(input: OwnedFd, output: OwnedFd) -> MessageStream {
         MessageStream {
             input,
@@ -103,13 +103,13 @@ impl MessageStream {
         }
     }
 
-    /// Over a socket, behind TLS. [`MessageStream::greet`] comes first.
+    /// Over a socket, with TLS. [`MessageStream::greet`] comes first.
     pub(crate) fn sealed(socket: TcpStream, seal: Seal) -> Result<MessageStream, StreamError> {
         let io = |source| StreamError::Io {
             what: "use the connection",
             source,
         };
-        // Small messages go at once; a clock's question that waits for others is late.
+        // Send small messages at once: clock questions must not wait for more data.
         socket
             .set_nodelay(true)
             .and_then(|()| socket.set_nonblocking(true))
@@ -122,10 +122,10 @@ impl MessageStream {
         })
     }
 
-    /// Waits until both sides have shown who they are. Until then nothing is said.
+    /// Waits until both sides have authenticated. Nothing is sent before.
     ///
     /// # Errors
-    /// The other side is a stranger, leaves, or takes longer.
+    /// The peer fails to authenticate, leaves, or takes longer.
     pub(crate) fn greet(&mut self, at_most: Duration) -> Result<(), StreamError> {
         let begin = Instant::now();
         loop {
@@ -145,15 +145,15 @@ impl MessageStream {
         }
     }
 
-    /// Takes what was read from the descriptor already.
+    /// Adds bytes that were already read from the descriptor.
     pub fn begin_with(&mut self, bytes: &[u8]) {
         self.decoder.push(bytes);
     }
 
-    /// Puts a message behind those that wait, and sends what can be sent at once.
+    /// Queues a message, and sends what can be sent at once.
     ///
     /// # Errors
-    /// It is longer than a frame, the other side does not read, or it is gone.
+    /// It is longer than a frame, the peer doesn't read, or it is gone.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
         if self.backlog() > BACKLOG_BYTES_MAX - FRAME_BYTES_MAX {
             return Err(StreamError::Full(self.backlog()));
@@ -169,10 +169,11 @@ impl MessageStream {
         self.write_if_ready()
     }
 
-    /// Puts a message behind all that wait or are sent until it has gone, except others like it. The caller bounds them.
+    /// Queues a low-priority message: all other messages are sent first, even those queued later. The caller bounds
+    /// the number of such messages.
     ///
     /// # Errors
-    /// It is longer than a frame, or the other side is gone.
+    /// It is longer than a frame, or the peer is gone.
     pub fn send_later(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
         let mut frame = Vec::new();
         encode(message, &mut frame)?;
@@ -185,7 +186,7 @@ impl MessageStream {
         }
     }
 
-    /// Takes up the next message that could wait, if nothing else does: never more than one goes before what comes then.
+    /// Moves the next low-priority message to the queue if that is empty: at most one goes ahead of later messages.
     fn next_later(&mut self) -> bool {
         let frame = if self.backlog() == 0 {
             self.later.pop_front()
@@ -198,7 +199,7 @@ impl MessageStream {
         true
     }
 
-    /// Puts a frame behind those that wait.
+    /// Appends a frame to the queue.
     fn put(&mut self, frame: &[u8]) {
         match &mut self.seal {
             None => self.outgoing.extend_from_slice(frame),
@@ -217,22 +218,22 @@ impl MessageStream {
         Ok(())
     }
 
-    /// Bytes of messages that wait until nothing else does.
+    /// Bytes of queued low-priority messages.
     pub fn later_backlog(&self) -> usize {
         self.later_bytes
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes waiting to be sent.
     pub fn backlog(&self) -> usize {
         self.outgoing.len() - self.sent
     }
 
-    /// Bytes that were sent and received.
+    /// Bytes sent and received.
     pub fn bytes(&self) -> [u64; 2] {
         [self.sent_bytes, self.received_bytes]
     }
 
-    /// Waits for bytes, sending meanwhile what waits; at most so long.
+    /// Waits for bytes, for `at_most`, while sending queued ones.
     ///
     /// # Errors
     /// The descriptors cannot be read or written any more.
@@ -255,7 +256,7 @@ impl MessageStream {
         if input.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             return self.read_some();
         }
-        // A pipe that nobody reads any more says so even if nothing is asked of it.
+        // A pipe whose reader is gone reports that even if no events were requested.
         let mut gone = output.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
         if has_backlog && output.contains(PollFlags::OUT) {
             gone = match self.write_some() {
@@ -266,7 +267,7 @@ impl MessageStream {
         if !gone {
             return Ok(StreamState::Quiet);
         }
-        // What it said between these two looks, and why it ended.
+        // Reads what the peer sent between these two polls, and why it ended.
         if poll_for(
             &mut [PollFd::new(&self.input, PollFlags::IN)],
             Duration::ZERO,
@@ -276,10 +277,10 @@ impl MessageStream {
         Ok(StreamState::Closed)
     }
 
-    /// The next message that has come whole.
+    /// The next complete message.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    /// The stream is unusable from here on.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, StreamError> {
         Ok(self.decoder.take()?)
     }
@@ -312,7 +313,7 @@ impl MessageStream {
         seal.take(&mut self.outgoing);
         self.decoder.push(&plain);
         if opened.is_err() {
-            // Why, for the other side; it may have gone.
+            // Sends the TLS alert with the reason; the peer may be gone.
             let _ = self.write_some();
         }
         Ok(opened?)
@@ -343,7 +344,7 @@ impl MessageStream {
     }
 }
 
-/// Reads some bytes from a descriptor within this time; `None` when there are none yet, nothing at its end.
+/// Reads some bytes from a descriptor within this time; `None` if there are none yet, empty at its end.
 ///
 /// # Errors
 /// It cannot be read.
@@ -366,7 +367,7 @@ pub(crate) fn read_within(
     }
 }
 
-/// Writes some bytes to a pipe within this time: how many, none when it takes none.
+/// Writes some bytes to a pipe within this time: returns how many, 0 if it accepts none.
 ///
 /// # Errors
 /// It cannot be written.
@@ -388,7 +389,7 @@ pub(crate) fn write_within(
     }
 }
 
-/// Whether a write failed because nobody reads any more.
+/// Whether a write failed because the reader is gone.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -396,7 +397,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Whether anything is ready within this time.
+/// Whether any descriptor becomes ready within this time.
 fn poll_for(fds: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, StreamError> {
     let time = Timespec {
         tv_sec: at_most.as_secs() as i64,
@@ -436,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Messages go both ways, also such as a pipe cannot hold, with one thread a side.
+    /// Messages go both ways, even those larger than a pipe's buffer, with one thread per side.
     #[test]
     fn messages_go_both_ways() {
         let (mut here, mut there) = pair();
@@ -461,7 +462,7 @@ mod tests {
         other.join().unwrap();
     }
 
-    /// Somebody who does not read makes us keep so much and no more.
+    /// A peer that doesn't read makes us buffer a bounded amount.
     #[test]
     fn a_backlog_is_bounded() {
         let (mut here, _there) = pair();
@@ -478,13 +479,14 @@ mod tests {
         assert!(matches!(error, StreamError::Full(_)), "{error}");
     }
 
-    /// An answer passes what could wait, but for one message of it and what the kernel has already; and all of it comes, in order.
+    /// An answer overtakes low-priority messages, except one of them and those in the kernel's buffer;
+    /// all arrive, in order.
     #[test]
     fn what_can_wait_goes_last() {
         let (mut here, mut there) = pair();
         let note = |number: usize| FromHost::Note(format!("{number:08}{}", "x".repeat(8 << 10)));
         (0..100).for_each(|number| here.send_later(&note(number)).unwrap());
-        // As much as the pipe takes.
+        // Fill the pipe.
         let mut left = usize::MAX;
         while here.backlog() + here.later_backlog() < left {
             left = here.backlog() + here.later_backlog();
@@ -509,7 +511,7 @@ mod tests {
         assert_eq!((here.backlog(), here.later_backlog()), (0, 0));
     }
 
-    /// Nonsense ends the conversation, and so does the other side's end.
+    /// Invalid bytes end the conversation, and so does the peer's leaving.
     #[test]
     fn nonsense_and_the_end_are_noticed() {
         let (mut here, there) = pair();

@@ -1,8 +1,8 @@
-//! TLS 1.3 for a conversation, without I/O: bytes of the wire in, plain bytes out, and back. Both sides show a
-//! certificate of the same authority, or nothing is said.
+//! TLS 1.3 for a connection, without I/O: converts received bytes to plain bytes, and back. Both sides present a
+//! certificate of the same authority; nothing is sent before.
 //!
-//! The rule: there is no other mode. No resumption, no early data, no older version; an agent's certificate does not serve a
-//! controller, nor the other way around.
+//! The rule: there is no other mode. No resumption, no early data, no older version; an agent's certificate is not
+//! valid for a controller, nor the other way around.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use rustls::{ClientConfig, Connection, RootCertStore, ServerConfig};
 
 use crate::identity::{Identity, IdentityError};
 
-/// Says on the wire what is spoken, so that a connection meant for something else is refused (RFC 7301).
+/// The application protocol (ALPN), so that a connection meant for something else is refused (RFC 7301).
 const PROTOCOL: &[u8] = b"brunt-agent/1";
 
-/// Why the other side is not believed.
+/// Why the peer is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Its certificate, its version or its bytes are wrong, or it does not take ours.
+    /// Its certificate, its version or its bytes are invalid, or it rejects ours.
     #[error("TLS: {0}")]
     Protocol(#[from] rustls::Error),
-    /// A host's name that no certificate can have.
+    /// Not a valid host name for a certificate.
     #[error("'{0}' is no name of a host")]
     Name(String),
 }
 
-/// What an agent shows and wants to see.
+/// The TLS configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentTls(Arc<ServerConfig>);
 
-/// What a controller shows and wants to see.
+/// The TLS configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerTls(Arc<ClientConfig>);
 
@@ -48,7 +48,7 @@ impl AgentTls {
     /// With an agent's identity.
     ///
     /// # Errors
-    /// Its parts do not fit together.
+    /// Its parts don't match.
     pub fn new(identity: &Identity) -> Result<AgentTls, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier =
@@ -77,7 +77,7 @@ impl ControllerTls {
     /// With a controller's identity.
     ///
     /// # Errors
-    /// Its parts do not fit together.
+    /// Its parts don't match.
     pub fn new(identity: &Identity) -> Result<ControllerTls, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let believed = roots(identity)?;
@@ -93,7 +93,7 @@ impl ControllerTls {
         Ok(ControllerTls(Arc::new(config)))
     }
 
-    /// For a conversation with the agent of this name.
+    /// For a connection with the agent of this name.
     pub(crate) fn seal(&self, host: &str) -> Result<Seal, TlsError> {
         let name =
             ServerName::try_from(host.to_string()).map_err(|_| TlsError::Name(host.to_string()))?;
@@ -103,20 +103,20 @@ impl ControllerTls {
     }
 }
 
-/// One side's part of a TLS connection.
+/// One side of a TLS connection.
 #[derive(Debug)]
 pub(crate) struct Seal(Connection);
 
 impl Seal {
-    /// Whether the sides do not know each other yet.
+    /// Whether the handshake is not complete.
     pub fn is_greeting(&self) -> bool {
         self.0.is_handshaking()
     }
 
-    /// Takes bytes of the wire; adds what they say. What TLS itself has to answer is in [`Seal::take`].
+    /// Decrypts received bytes, and appends the plain bytes. Answers of TLS itself are taken by [`Seal::take`].
     pub fn open(&mut self, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
         while !wire.is_empty() {
-            // From memory, so that nothing fails but a full buffer, which is emptied below.
+            // The source is memory, so reading fails only on a full buffer, which is emptied below.
             if self.0.read_tls(&mut wire).unwrap_or(0) == 0 {
                 let full = rustls::Error::General("bytes behind the end".to_string());
                 return Err(full.into());
@@ -127,7 +127,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Takes what is to be said.
+    /// Encrypts plain bytes.
     pub fn close(&mut self, plain: &[u8]) {
         self.0.set_buffer_limit(None);
         self.0
@@ -136,7 +136,7 @@ impl Seal {
             .expect("memory without a limit");
     }
 
-    /// Adds what is to go over the wire.
+    /// Appends the bytes to send.
     pub fn take(&mut self, wire: &mut Vec<u8>) {
         while self.0.wants_write() {
             self.0.write_tls(wire).expect("memory takes everything");
@@ -144,7 +144,7 @@ impl Seal {
     }
 }
 
-/// All that is there now; whether more may come does not matter here.
+/// Reads everything available; whether more may follow doesn't matter here.
 fn read_all(reader: &mut impl Read, plain: &mut Vec<u8>) {
     let mut part = [0; 16 << 10];
     loop {

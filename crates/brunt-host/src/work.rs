@@ -1,8 +1,8 @@
-//! The run of an agent: makes a load ready, runs it, and passes on what its workers see. Driven by [`crate::serve`], on a
-//! thread of its own, because opening a device may take longer than a controller waits for an answer about the clock.
+//! The run of an agent: prepares a load, runs it, and passes on its workers' reports. Driven by [`crate::serve`], on a
+//! separate thread, because opening a device may take longer than a controller waits for an answer about the clock.
 //!
-//! The rule: workers never wait for the controller. What they report is taken at once; if the controller does not read it,
-//! the conversation ends (`StreamError::Full`), and the run with it.
+//! The rule: workers never wait for the controller. Their reports are accepted at once; if the controller doesn't read
+//! them, the connection ends (`StreamError::Full`), and the run with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,23 +23,23 @@ use crate::bench::{AgentBench, AssignedLoad, WorkError};
 use crate::shelved::ShelvedJournals;
 use crate::spool::{RequestSpool, unnamed_file};
 
-/// News that wait for the conversation's thread, which takes them many times a second.
+/// Capacity of the channel to the connection's thread, which empties it many times a second.
 const NEWS_MAX: usize = 64;
-/// How long an order may go unseen.
+/// Longest time until an order is noticed.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Told to a run.
+/// An order to a run.
 #[derive(Debug)]
 pub(crate) enum AgentOrder {
-    /// Start then, on the clock of this machine.
+    /// Start at this time on this machine's clock.
     Start(Nanos),
-    /// Tell the workers.
+    /// Pass this command to the workers.
     Command(LoadCommand),
-    /// Say the next requests of the record.
+    /// Send the next requests of the record.
     SendRequests,
-    /// Say the next part of the journals.
+    /// Send the next part of the journals.
     SendJournal,
-    /// End, and say so.
+    /// End, and confirm it.
     Release,
 }
 
@@ -47,17 +47,17 @@ pub(crate) enum AgentOrder {
 #[derive(Debug)]
 pub(crate) struct AgentRun {
     orders: Sender<AgentOrder>,
-    /// Dropped with the run: nobody waits for room in what nobody reads any more.
+    /// Dropped with the run, so that its thread doesn't block on a channel that is no longer read.
     news: Receiver<FromHost>,
     stop: Arc<AtomicBool>,
     thread: AgentThread,
 }
 
 impl AgentRun {
-    /// Begins to make it ready.
+    /// Begins to prepare it.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn begin(assignment: Assignment, bench: &Arc<AgentBench>) -> std::io::Result<AgentRun> {
         let (orders, told) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
@@ -90,7 +90,7 @@ impl AgentRun {
         })
     }
 
-    /// Tells it. One that has ended hears nothing.
+    /// Sends an order. If the run has ended, this has no effect.
     pub fn tell(&self, order: AgentOrder) {
         if let AgentOrder::Release = order {
             self.stop.store(true, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl AgentRun {
         self.thread.is_over()
     }
 
-    /// What it has said since the last look.
+    /// Its news since the last call.
     pub fn news(&self) -> impl Iterator<Item = FromHost> {
         self.news.try_iter()
     }
@@ -123,33 +123,33 @@ struct Desk<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A run that was made ready. Workers may wait for room in the inbox: it goes first.
+/// A prepared run. Workers may block on a full inbox, so it is dropped first.
 struct Working {
     inbox: Receiver<WorkerMessage<LoadError>>,
     load: Box<dyn RunningLoad>,
     /// The record of requests, if the load keeps one.
     record: Option<RequestSpool>,
-    /// Journals of acknowledged writes, if it keeps some.
+    /// Journals of acknowledged writes, if the load keeps any.
     shelf: Option<JournalShelf>,
-    /// What is to be said when all workers are ready; how many are not.
+    /// To be sent when all workers are ready; `waiting` are not.
     ready: Option<HostReady>,
     waiting: u32,
-    /// Its workers were told to start.
+    /// Whether its workers were started.
     started: bool,
 }
 
-/// Why nothing more of a run's workers is passed on.
+/// Why passing on the workers' reports ended.
 enum PassedOn {
     /// All of them have ended.
     All,
     /// It was released.
     Released,
-    /// Nobody wants it any more.
+    /// The connection is gone.
     Stopped,
 }
 
 impl Desk<'_> {
-    /// Makes the run ready and passes on what is said, until all workers have ended or it is released, which it says.
+    /// Prepares the run and passes on reports until all workers have ended, or it is released: `true` then.
     fn work(&self, assignment: &Assignment) -> Result<bool, WorkError> {
         if assignment.step == LoadStep::Close {
             self.bench.close(assignment)?;
@@ -234,7 +234,7 @@ impl Desk<'_> {
         self.hand_over(record, journals, false)
     }
 
-    /// Passes on what workers say, until all of them have ended.
+    /// Passes on workers' reports until all of them have ended.
     fn pass_on(&self, working: &mut Working) -> Result<PassedOn, WorkError> {
         loop {
             if self.obey(working) {
@@ -276,7 +276,7 @@ impl Desk<'_> {
         }
     }
 
-    /// A worker has failed, which ends the conversation when it is said: what all of them wrote until then goes first.
+    /// A worker has failed, which ends the connection once it is reported: the journals of all workers are sent first.
     fn fail(&self, working: Working, error: WorkError) -> Result<bool, WorkError> {
         let Working {
             inbox,
@@ -285,7 +285,7 @@ impl Desk<'_> {
             started,
             ..
         } = working;
-        // Workers that are to end wait for no room in here.
+        // Unblocks workers that wait for room in the inbox, so that they can end.
         drop(inbox);
         drop(load);
         if let Some(shelf) = shelf.filter(|_| started)
@@ -296,7 +296,7 @@ impl Desk<'_> {
         Err(error)
     }
 
-    /// Says how long the journals of all workers are.
+    /// Reports the lengths of all workers' journals.
     fn offer(&self, shelf: JournalShelf) -> Result<ShelvedJournals, WorkError> {
         let journals =
             ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
@@ -306,14 +306,14 @@ impl Desk<'_> {
         Ok(journals)
     }
 
-    /// There is no run to wait for: it was only to be opened, or closed.
+    /// There is no run to wait for: the load was only to be opened, or closed.
     fn stop_here(&self, ready: HostReady) -> Result<bool, WorkError> {
         let _ = self.news.send(FromHost::Ready(ready));
         Ok(false)
     }
 
-    /// Says the record and the journals in pieces, each when it is asked for, until it is released, which it says, or nobody is
-    /// there; with `once`, only until all journals were said.
+    /// Sends the record and the journals in pieces, each on request, until the run is released (`true`) or the
+    /// connection is gone; with `once`, only until all journals are sent.
     fn hand_over(
         &self,
         mut record: Option<RequestSpool>,
@@ -355,7 +355,7 @@ impl Desk<'_> {
         Ok(false)
     }
 
-    /// Does what it was told meanwhile; whether it was released.
+    /// Carries out pending orders; whether the run was released.
     fn obey(&self, working: &mut Working) -> bool {
         loop {
             match self.orders.try_recv() {
@@ -368,11 +368,11 @@ impl Desk<'_> {
                         let _ = self.news.send(FromHost::Note(error.to_string()));
                     }
                 }
-                // The controller asks when it was told that there are some.
+                // The controller requests them only after their announcement.
                 Ok(AgentOrder::SendRequests | AgentOrder::SendJournal) => {}
                 Ok(AgentOrder::Release) => return true,
                 Err(TryRecvError::Empty) => return false,
-                // The conversation is over.
+                // The connection is over.
                 Err(TryRecvError::Disconnected) => {
                     self.stop.store(true, Ordering::Relaxed);
                     return false;
@@ -381,7 +381,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Waits until it is released, which it says, or nobody can any more.
+    /// Waits until the run is released, or the sender is gone.
     fn is_released(&self) -> bool {
         self.orders
             .iter()
@@ -389,10 +389,10 @@ impl Desk<'_> {
     }
 }
 
-/// Which workers of a run are here.
+/// Which of the run's workers are on this host.
 ///
 /// # Errors
-/// There are fewer in all, or the device's are neither all nor these.
+/// The run has fewer workers, or the device's workers are neither all of them nor just these.
 fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
     let Assignment {
         first_worker,
@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// A run of this load on this device by an agent that may open `allow`: what it says until its release.
+    /// Runs this load on this device, with an agent that may open `allow`: all its news until its release.
     fn run(
         load: &str,
         target: &str,
@@ -493,7 +493,7 @@ mod tests {
         )
     }
 
-    /// Starts it when it is ready, and takes its record, if it has one.
+    /// Starts the run when it is ready, and fetches its record, if it has one.
     fn until_release(run: AgentRun, records: bool, step: LoadStep) -> Vec<FromHost> {
         let mut said = Vec::new();
         loop {
@@ -501,7 +501,7 @@ mod tests {
             said.extend(run.news());
             for news in &said[before..] {
                 match news {
-                    // Nothing else would come of it.
+                    // No more news would follow.
                     FromHost::Ready(_) if step != LoadStep::Run => run.tell(AgentOrder::Release),
                     FromHost::Ready(_) => {
                         run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()))
@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// Ready, then figures of each worker on the agent's own clock, then the end, each once.
+    /// Ready, then each worker's figures on the agent's own clock, then the ends, each once.
     #[test]
     fn a_run_from_its_assignment_to_its_release() {
         let before = brunt_core::Clock::Monotonic.now();
@@ -565,7 +565,7 @@ mod tests {
         );
     }
 
-    /// Requests wait on the host until they are asked for, with times on its clock and the numbers of workers among all.
+    /// The record stays on the host until it is requested, with times on its clock and workers numbered among all.
     #[test]
     fn a_record_is_kept_until_it_is_asked_for() {
         let load = "record_requests = true\nverify = {}\nread = 0.5\nstop = { requests = 3001 }";
@@ -611,7 +611,7 @@ mod tests {
         }
     }
 
-    /// Half of the workers make the requests of that half, not those of a run of their own.
+    /// Half of the workers send that half's requests, not those of a separate run.
     #[test]
     fn a_part_makes_its_share() {
         let completed = |first| {
@@ -731,7 +731,7 @@ mod tests {
         assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
     }
 
-    /// Phases of a file system share their folder from the first to the last, in a folder that is allowed.
+    /// Phases on a file system share their folder from the first to the last, within an allowed folder.
     #[test]
     fn phases_share_what_they_made() {
         let folder = tempfile::tempdir().unwrap();
@@ -752,7 +752,7 @@ mod tests {
             until_release(AgentRun::begin(assignment, bench).unwrap(), false, step)
         };
         let open = said(&shared, "write-blocks", LoadStep::Open);
-        // In a virtual machine there is one more: its processor.
+        // A virtual machine adds a note about its processor.
         assert!(
             matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2)
         );
@@ -788,7 +788,7 @@ mod tests {
         assert_eq!(there(), 0);
     }
 
-    /// Dropped while it runs, its workers are gone.
+    /// Dropping a run in progress ends its workers.
     #[test]
     fn a_dropped_run_ends() {
         let assignment = Assignment {

@@ -1,6 +1,7 @@
-//! Faults on a host, as its controller asks for them and its agent proves them.
+//! Faults on a host: what its controller requests, and how its agent proves them.
 //!
-//! The rule: a fault is put in and removed by its number, each once; whatever ends the conversation in between removes it.
+//! The rule: a fault is injected and removed by its number, each once; if the connection ends in between, the agent
+//! removes the fault.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostProcess {
-    /// The only one whose program has this name.
+    /// The only process whose program has this name.
     Named(String),
-    /// The one of this number.
+    /// The process with this id.
     Numbered(u32),
 }
 
-/// What is to be broken.
+/// The fault to inject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostFault {
@@ -25,12 +26,12 @@ pub enum HostFault {
     Cpu {
         /// Of each core, 0.01 to 1.
         share: f64,
-        /// Which; none named: all.
+        /// Which cores; if empty, all.
         cores: Vec<usize>,
     },
     /// Memory is locked.
     Memory {
-        /// How much.
+        /// How many bytes.
         bytes: u64,
     },
     /// A process is stopped.
@@ -42,54 +43,54 @@ pub enum HostFault {
     Kill {
         /// Which.
         process: HostProcess,
-        /// Somebody there starts it again: the fault is over when another one runs.
+        /// Whether a supervisor on the host restarts it: the fault is over when a new process runs.
         comes_back: bool,
     },
-    /// The kernel's own emulator stands before an interface.
+    /// The kernel's own emulator is attached to an interface.
     Netem {
         /// The interface that packets leave by.
         interface: String,
         /// The settings of a link, as experiments have them.
         settings: serde_json::Value,
     },
-    /// Two interfaces are bridged, and nothing is done to what passes: the stage for [`HostFault::Impair`], no trouble by
+    /// Two interfaces are bridged, and packets pass unchanged: the base for [`HostFault::Impair`], not an impairment
     /// itself. There is one at a time.
     Bridge {
-        /// Which.
+        /// The two interfaces.
         interfaces: [String; 2],
-        /// Of chance.
+        /// Seed of the random numbers.
         seed: u64,
-        /// A file of that host, by its absolute path, to which the packets that come are saved.
+        /// A file on that host, by its absolute path, to which received packets are saved.
         capture: Option<String>,
     },
-    /// The bridge delays, loses and more.
+    /// The bridge delays or drops packets, and more.
     Impair {
         /// The settings of a link, as experiments have them: from the first interface to the second, and back.
         settings: Box<[serde_json::Value; 2]>,
     },
 }
 
-/// That a fault is there, or gone; in a message, with times of the host's clock.
+/// Evidence that a fault is in effect, or gone; in a message, with times on the host's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
     /// When the change was made, on the run's clock: the start or the end of the fault.
     pub at: Nanos,
-    /// When it had been seen.
+    /// When the change was observed.
     pub seen: Nanos,
-    /// What was seen, with its figures, for a report: `97.8% of core 1 taken over 250ms`.
+    /// The observation, with its figures, for a report: `97.8% of core 1 taken over 250ms`.
     pub what: String,
-    /// The figure in it that tells presence from absence, if there is one, in the unit that `what` says.
+    /// The figure in it that distinguishes presence from absence, if there is one, in the unit stated in `what`.
     pub value: Option<f64>,
 }
 
 impl Proof {
-    /// How long it took from the change until it was seen.
+    /// The time from the change until it was observed.
     pub fn took(&self) -> Duration {
         self.seen.since(self.at)
     }
 
-    /// The same with other times: `date` puts each on another clock.
+    /// The same proof with its times converted by `date`.
     #[must_use]
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> Proof {
         Proof {
@@ -100,16 +101,16 @@ impl Proof {
     }
 }
 
-/// Why a fault is not there, or not gone.
+/// Why a fault is not in effect, or not gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFaultFailure {
-    /// The agent may not do that.
+    /// The agent doesn't allow it.
     NotAllowed,
-    /// What it is about is not there, or the machine says no.
+    /// The object of the fault doesn't exist, or the machine refuses.
     Refused,
-    /// It was put in and did not show.
+    /// It was injected, but had no observable effect.
     NotShown,
-    /// It was removed and is still to be seen.
+    /// It was removed, but is still observable.
     NotGone,
 }

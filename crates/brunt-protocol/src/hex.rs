@@ -1,4 +1,4 @@
-//! Bytes in a message, as hexadecimal digits: two for each, where a list of numbers takes up to four characters.
+//! Encodes bytes in a message as hexadecimal: two digits each, where a list of numbers takes up to four characters.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};

@@ -1,12 +1,12 @@
-//! The messages between the controller of an experiment and its agents, and their framing: before, during and after a
-//! run.
+//! The messages between the controller of an experiment and its agents, and their framing: before, during
+//! and after a run.
 //!
-//! A frame is four bytes of length, big-endian, and so many bytes of JSON. Each side begins with a greeting that
-//! says [`VERSION`]; another version is refused by both numbers. A length is held against [`FRAME_BYTES_MAX`] before anything is
-//! kept, so that a peer's word costs no memory.
+//! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side begins with a greeting
+//! that states [`VERSION`]; on a mismatch, the error names both versions. A length is checked against
+//! [`FRAME_BYTES_MAX`] before anything is buffered, so an announced length costs no memory.
 //!
-//! The rule: times are on the clock that the message names, and a message carries a secret only as a [`Secret`],
-//! which is never printed.
+//! The rule: times are on the clock that the message names, and a message carries a secret only as a [`Secret`], which
+//! is never printed.
 #![forbid(unsafe_code)]
 
 mod fault;
@@ -30,30 +30,30 @@ pub use requests::RecordEnd;
 pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
-/// Of these messages. Raised when one changes its meaning or a new one has to be understood.
+/// The protocol version. Raised when a message changes its meaning or a new one has to be understood.
 pub const VERSION: u32 = 16;
-/// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
-/// (requests, a trace) goes in several.
+/// Longest frame. An interval of eight kinds of operation with full histograms takes a third of it; longer data
+/// (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Most requests in one message: about 64 KiB, so that an answer about the clock never waits long behind them.
+/// Maximum requests in one message: about 64 KiB, so that an answer about the clock never waits long behind them.
 pub const REQUESTS_MAX: usize = 1024;
-/// Most bytes of a trace in one message, before they are written as text.
+/// Maximum bytes of a trace in one message, before text encoding.
 pub const PART_BYTES_MAX: usize = 1 << 20;
-/// The same of a journal: as long as [`REQUESTS_MAX`] requests, for the same reason.
+/// The same for a journal: as long as [`REQUESTS_MAX`] requests, for the same reason.
 pub const JOURNAL_BYTES_MAX: usize = 32 << 10;
-/// The same of what a service wrote.
+/// The same for a service's output.
 pub const LOG_BYTES_MAX: usize = 32 << 10;
 
 /// A moment on a named clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Which.
+    /// The clock.
     pub clock: ClockName,
-    /// Since that clock's beginning.
+    /// Time since that clock's epoch.
     pub at: Nanos,
 }
 
-/// Something that must not be shown: a URL with its password. It is sent, and printed as `***`.
+/// A value that must not be displayed, such as a URL with its password. It is sent, but printed as `***`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
@@ -64,7 +64,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// SHA-256 of a trace's file, as sixty-four hexadecimal digits.
+/// SHA-256 of a trace file, as 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TraceDigest(pub String);
 
@@ -72,43 +72,44 @@ pub struct TraceDigest(pub String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadStep {
-    /// It makes what all runs share, as before the first.
+    /// Create what all runs share, before the first run.
     Open,
-    /// It makes a run ready, to be started.
+    /// Prepare a run, to be started later.
     Run,
-    /// It takes away what all runs shared, as after the last.
+    /// Remove what all runs shared, after the last run.
     Close,
 }
 
-/// What one host does in a run.
+/// What a host does in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
-    /// Tells the blocks of this run from those of another when they are verified.
+    /// Distinguishes this run's blocks from those of other runs in verification.
     pub run: u64,
-    /// Every request follows from it.
+    /// Determines every request.
     pub seed: u64,
-    /// Number of the first of this host's workers among all; the load says how many there are.
+    /// Number of this host's first worker among all; the load determines how many workers it has.
     pub first_worker: u32,
-    /// Workers of the run on all hosts.
+    /// Number of workers of the run, on all hosts.
     pub workers_of_all: u32,
-    /// How many of them share this host's device: all, or this host's alone, if each host has a device of its own.
+    /// How many of them share this host's device: all, or this host's only, if each host has a separate device.
     pub workers_on_device: u32,
-    /// A line of the table of loads, such as `block`.
+    /// An entry in the table of loads, such as `block`.
     pub kind: String,
-    /// The load, as its kind reads it (TOML), for this run.
+    /// The load for this run, in the format of its kind (TOML).
     pub load: String,
-    /// Which of the loads that this describes, by its name; empty for the only one.
+    /// The name of the load to run, if `load` describes several; empty if there is only one.
     pub member: String,
-    /// What of it is to be done.
+    /// Which step to perform.
     pub step: LoadStep,
-    /// What it is done to: a device's URL as this host opens it, with its password; empty for a load that names what it uses.
+    /// The device's URL as this host opens it, with its password; empty for a load that names what it uses.
     pub target: Secret,
-    /// The device may be written although it holds a file system or partition table.
+    /// Whether the device may be written although it holds a file system or partition table.
     pub overwrite: bool,
-    /// Its workers keep journals of acknowledged writes, for the controller.
+    /// Whether its workers keep journals of acknowledged writes, for the controller.
     pub journals: bool,
-    /// The targets of a replay that names them, in their order, driven as one device in place of `target`; none for others.
+    /// The targets of a replay that names several, in their order, driven as one device in place of `target`; empty for
+    /// other loads.
     pub joined: Vec<JoinedTarget>,
 }
 
@@ -116,15 +117,15 @@ pub struct Assignment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedTarget {
-    /// As the workload's `devices` name it.
+    /// Its name in the workload's `devices`.
     pub name: String,
-    /// As this host opens it.
+    /// Its URL as this host opens it.
     pub url: Secret,
-    /// As [`Assignment::overwrite`].
+    /// See [`Assignment::overwrite`].
     pub overwrite: bool,
 }
 
-/// From the side that runs the experiment.
+/// A message from the controller of the experiment to a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ToHost {
@@ -132,111 +133,111 @@ pub enum ToHost {
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// The program's own, for the message when the two do not fit.
+        /// The program's version, for the message on a mismatch.
         program: String,
     },
-    /// What is to be done, when nothing is; answered by [`FromHost::Ready`] or [`FromHost::Failed`].
+    /// Prepare this; only without another run. Answered by [`FromHost::Ready`] or [`FromHost::Failed`].
     Prepare(Box<Assignment>),
-    /// A part of a trace that the host lacks, in order; the last one is empty.
+    /// A part of a trace that the host lacks, in order; an empty one ends it.
     TracePart {
         /// Which trace.
         trace: TraceDigest,
         /// At most [`PART_BYTES_MAX`].
         bytes: Vec<u8>,
     },
-    /// Start then, on the host's own clock.
+    /// Start at this time on the host's own clock.
     Start(Moment),
-    /// Make no more requests; what was measured is the result.
+    /// Send no more requests; the measurements so far are the result.
     Stop,
-    /// An open loop's rate from now on, in requests a second of the workers of all hosts together.
+    /// An open loop's rate from now on, in requests per second of all hosts' workers together.
     Rate(f64),
-    /// Requests that each worker keeps outstanding from now on.
+    /// The queue depth of each worker from now on.
     Depth(u32),
-    /// The lease starts again.
+    /// Restart the lease.
     Renew,
-    /// What does your clock say? Answered at once by [`FromHost::Clock`].
+    /// Read the clock; answered at once by [`FromHost::Clock`].
     AskClock {
-        /// Tells answers apart.
+        /// Matches the answer to the question.
         round: u32,
     },
-    /// Sample the host's counters from now on, each interval anew; comes as [`FromHost::Event`].
+    /// Sample the host's counters from now on, at each interval; samples arrive as [`FromHost::Event`].
     Watch {
-        /// What the controller calls the host, for notes.
+        /// The controller's name for the host, for notes.
         name: String,
         /// Milliseconds between two samples.
         interval_ms: u64,
-        /// Which probes; none named: all.
+        /// Which probes; if empty, all.
         only: Vec<String>,
-        /// Programs whose processes are sampled, too.
+        /// Programs whose processes are sampled as well.
         processes: Vec<String>,
     },
-    /// Samples are due then, on the host's own clock, and in intervals from there.
+    /// Samples are due from this time on the host's own clock, at each interval.
     WatchFrom(Moment),
-    /// Take a last sample, and no more; answered by [`FromHost::Watched`].
+    /// Take a last sample, and stop; answered by [`FromHost::Watched`].
     Unwatch,
-    /// Break this; answered by [`FromHost::FaultPut`] or [`FromHost::FaultFailed`].
+    /// Inject a fault; answered by [`FromHost::FaultPut`] or [`FromHost::FaultFailed`].
     PutFault {
-        /// Tells faults apart.
+        /// Identifies the fault.
         fault: u32,
-        /// What.
+        /// The fault to inject.
         what: HostFault,
     },
-    /// What went through the bridge so far? Answered by [`FromHost::Bridge`].
+    /// Report the bridge's traffic so far; answered by [`FromHost::Bridge`].
     AskBridge,
-    /// Mend it; answered by [`FromHost::FaultRemoved`] or [`FromHost::FaultFailed`].
+    /// Remove a fault; answered by [`FromHost::FaultRemoved`] or [`FromHost::FaultFailed`].
     RemoveFault {
         /// Which.
         fault: u32,
     },
     /// Start, drive or end a role; answered by [`FromHost::Role`].
     Role {
-        /// Tells roles apart.
+        /// Identifies the role.
         role: u32,
-        /// What is to be done.
+        /// The order to it.
         order: RoleOrder,
     },
-    /// The next requests of the record that the run left; answered by one [`FromHost::Requests`].
+    /// Send the next requests of the run's record; answered by one [`FromHost::Requests`].
     MoreRequests,
-    /// The next part of the journals that the run left; answered by one [`FromHost::Journal`].
+    /// Send the next part of the run's journals; answered by one [`FromHost::Journal`].
     MoreJournal,
-    /// The host forgets the run, which is stopped if it still goes on; answered by [`FromHost::Released`].
+    /// Discard the run, stopping it if it is still going; answered by [`FromHost::Released`].
     Release,
 }
 
-/// What a host made ready, and the run needs to know.
+/// What the controller needs to know about a prepared run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostReady {
-    /// What the user has to know beside the figures.
+    /// Remarks for the user.
     pub notes: Vec<String>,
-    /// The engine of its requests; `None` of a load that needs none, and of one that was only opened.
+    /// The engine of its requests; `None` for a load that needs none, or was only opened.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
-    /// How its rings work, if that was to be measured.
+    /// The mode of its rings, if that was to be measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ring: Option<RingChoice>,
-    /// A digest of the requests of the trace that it replays.
+    /// A digest of the requests in the trace that it replays.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<String>,
 }
 
-/// Why a host cannot do what it was asked to.
+/// Why a host cannot do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// It speaks another version.
     Version,
-    /// It may not open what it was asked to.
+    /// It may not open the requested target.
     NotAllowed,
-    /// A load or target is wrong or cannot be opened.
+    /// A load or target is invalid or cannot be opened.
     Refused,
-    /// A device, a disk or the ring failed while it ran.
+    /// A device, a disk or the ring failed during the run.
     Broken,
-    /// It heard nothing for the length of its lease.
+    /// It received nothing for the length of its lease.
     LeaseOver,
 }
 
-/// From a host.
+/// A message from a host to its controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FromHost {
@@ -244,135 +245,135 @@ pub enum FromHost {
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// The program's own.
+        /// The program's version.
         program: String,
-        /// The clock of all times that follow, and what it says now.
+        /// The clock of all later times, and its current time.
         now: Moment,
     },
-    /// It lacks the trace: [`ToHost::TracePart`] is wanted.
+    /// It lacks the trace, which must follow as [`ToHost::TracePart`].
     NeedsTrace(TraceDigest),
     /// All workers wait for the start.
     Ready(HostReady),
     /// An interval of one worker is over.
     Interval {
-        /// Whose, counted from this host's first.
+        /// Its number, counted from this host's first worker.
         worker: u32,
         /// What happened in it.
         interval: Box<Interval>,
     },
-    /// What else happened on the host: a sample of its state, a fault there.
+    /// Another event on the host, such as a sample of its state or a fault.
     Event(Box<Envelope>),
-    /// What the clock says.
+    /// The time on the host's clock.
     Clock {
-        /// Of the question.
+        /// Copied from the question.
         round: u32,
-        /// When the question was heard.
+        /// When the question was received.
         heard: Nanos,
         /// The wall clock between that and the answer, in nanoseconds since 1970.
         wall_ns: u64,
         /// Just before the answer was sent.
         answered: Nanos,
     },
-    /// What the user has to know, such as counters that this host's kernel lacks.
+    /// A remark for the user, such as counters that this host's kernel lacks.
     Note(String),
-    /// The same of its samples.
+    /// The same about its samples.
     WatchNote(String),
-    /// No sample follows: what they came to; the answer to [`ToHost::Unwatch`].
+    /// Sampling has ended, with this outcome; the answer to [`ToHost::Unwatch`].
     Watched(WatchReport),
-    /// What went through the bridge since it began; `None` where there is none.
+    /// The bridge's traffic since it began; `None` if there is no bridge.
     Bridge(Option<Box<LinkReport>>),
-    /// A fault shows.
+    /// A fault is in effect.
     FaultPut {
         /// Which.
         fault: u32,
-        /// What was seen of it.
+        /// The evidence.
         proof: Proof,
     },
-    /// It is gone.
+    /// A fault is gone.
     FaultRemoved {
         /// Which.
         fault: u32,
-        /// What was seen of that.
+        /// The evidence.
         proof: Proof,
     },
-    /// It is not there, or not gone; nothing more is said of it.
+    /// A fault is not in effect, or not gone; no further message about it follows.
     FaultFailed {
         /// Which.
         fault: u32,
-        /// For a decision.
+        /// For decisions in code.
         kind: HostFaultFailure,
-        /// For people: what, where, and what to do.
+        /// For people: what failed, where, and what to do.
         what: String,
     },
-    /// What there is to know of a role.
+    /// News of a role.
     Role {
         /// Which.
         role: u32,
-        /// What.
+        /// The news.
         news: RoleNews,
     },
-    /// A counter that only grows, such as bytes of this very connection.
+    /// A counter that only grows, such as bytes of this connection.
     Counter {
-        /// Which.
+        /// Its name.
         name: String,
-        /// How much by now.
+        /// Its value now.
         value: u64,
     },
-    /// What went wrong; the run of this host is over.
+    /// An error; this host's run is over.
     Failed {
-        /// For a decision.
+        /// For decisions in code.
         kind: FailureKind,
-        /// For people: what, where, and what to do.
+        /// For people: what failed, where, and what to do.
         what: String,
     },
-    /// When all workers have ended, of a load that records requests: how many of them wait here.
+    /// Sent when all workers of a load that records requests have ended: how many requests are on record.
     Recorded(RecordEnd),
-    /// The next of them, at most [`REQUESTS_MAX`]; the answer to [`ToHost::MoreRequests`].
+    /// The next requests of the record, at most [`REQUESTS_MAX`]; the answer to [`ToHost::MoreRequests`].
     Requests(#[serde(with = "requests")] Vec<RequestRecord>),
-    /// When all workers have ended, or one has failed after the start, of a load that keeps journals of acknowledged writes: how
-    /// many bytes each of this host's workers has of them.
+    /// Sent for a load that keeps journals of acknowledged writes, when all workers have ended or one has failed after
+    /// the start: the length in bytes of the journal of each of this host's workers.
     Journals(Vec<u64>),
-    /// The next part of them, in the order of workers; the answer to [`ToHost::MoreJournal`].
+    /// The next part of the journals, in the order of workers; the answer to [`ToHost::MoreJournal`].
     Journal {
-        /// Whose, counted from this host's first.
+        /// The worker's number, counted from this host's first.
         worker: u32,
-        /// [`JOURNAL_BYTES_MAX`], or what is left of this worker's.
+        /// [`JOURNAL_BYTES_MAX`], or the rest of this worker's journal.
         #[serde(with = "hex")]
         bytes: Vec<u8>,
     },
     /// A worker has ended; no interval of it follows.
     Ended {
-        /// Whose, counted from this host's first.
+        /// Its number, counted from this host's first.
         worker: u32,
-        /// All that it measured.
+        /// Its whole measurement.
         outcome: Box<Outcome>,
     },
-    /// After the run, when all workers have ended: what their devices went through.
+    /// Sent after the run, when all workers have ended.
     Done {
-        /// By worker.
+        /// Errors of their devices, by worker.
         troubles: Vec<String>,
-        /// The page cache's part, of a load on a file system.
+        /// The page cache's share, for a load on a file system.
         page_cache: Option<PageCache>,
-        /// This host's part of a replay, for the load that judges all of them.
+        /// This host's part of a replay, for the load that judges all parts.
         replay: Option<String>,
     },
-    /// The run is forgotten, and nothing of it is left; the answer to [`ToHost::Release`].
+    /// The run is discarded, and nothing of it is left; the answer to [`ToHost::Release`].
     Released,
 }
 
-/// What is wrong with bytes that should have been a frame.
+/// Why bytes from a peer are not a valid frame or message.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// A peer announces more than anybody sends.
+    /// The announced length exceeds the limit.
     #[error("a message of {bytes} bytes exceeds the maximum of {FRAME_BYTES_MAX}")]
     TooLong {
-        /// What it announced.
+        /// The announced length.
         bytes: usize,
     },
-    /// No message of this version.
+    /// Not a message of this version.
     #[error("malformed message: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// The first message is no greeting.
+    /// The first message is not a greeting.
     #[error("the first message is not a greeting; is the peer another program?")]
     NoGreeting,
     /// The peer speaks another version.
@@ -380,7 +381,7 @@ pub enum FrameError {
         "the other side ({program}) speaks version {theirs}, this one {VERSION}; use the same program on both"
     )]
     Version {
-        /// The peer's.
+        /// The peer's version.
         theirs: u32,
         /// The peer's program.
         program: String,
@@ -388,10 +389,10 @@ pub enum FrameError {
 }
 
 impl ToHost {
-    /// Whether this may be the first message.
+    /// Checks that this may be the first message.
     ///
     /// # Errors
-    /// It is no greeting, or one of another version.
+    /// It is not a greeting, or one of another version.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             ToHost::Hello { version, program } => check_version(*version, program),
@@ -401,10 +402,10 @@ impl ToHost {
 }
 
 impl FromHost {
-    /// Whether this may be the first message.
+    /// Checks that this may be the first message.
     ///
     /// # Errors
-    /// It is no greeting, or one of another version.
+    /// It is not a greeting, or one of another version.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             FromHost::Hello {
@@ -428,7 +429,7 @@ fn check_version(theirs: u32, program: &str) -> Result<(), FrameError> {
 /// Appends a message's frame.
 ///
 /// # Errors
-/// The message is longer than a frame: whoever made it has to send it in parts.
+/// The message is longer than a frame: the caller must split it.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let begin = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -442,25 +443,25 @@ pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameEr
     Ok(())
 }
 
-/// Takes bytes as they come and gives messages. Holds at most one frame and what one call brought.
+/// Turns received bytes into messages. Holds at most one frame and the bytes of one call.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// So much of the front was given already.
+    /// Bytes at the front that were already decoded.
     given: usize,
 }
 
 impl Decoder {
-    /// Takes some more bytes.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.given));
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message; `None` until more bytes come.
+    /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The stream is of no use any more: what follows cannot be found.
+    /// The stream is unusable from here on: the next frame cannot be found.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = &self.bytes[self.given..];
         let Some((head, body)) = rest.split_first_chunk::<4>() else {

@@ -1,7 +1,8 @@
-//! The record of single requests that a host kept during a run, on its way to the controller after it.
+//! Serializes the record of single requests that a host kept during a run, for its transfer
+//! to the controller afterwards.
 //!
-//! A request is a short list in place of an object with names, its times as distances from the intended one: some 60 bytes
-//! instead of 190. The rule: what is read back is what was written, whatever the numbers.
+//! A request is a short list instead of an object with names, with times relative to the intended one: some 60 bytes
+//! instead of 190. The rule: decoding returns exactly what was encoded, whatever the numbers.
 
 use brunt_core::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,15 +14,15 @@ use brunt_result::record::{RequestRecord, RequestStatus};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {
-    /// Those that it kept, and sends when it is asked.
+    /// Requests that it kept, and sends on request.
     pub kept: u64,
-    /// Those that it could not keep.
+    /// Requests that it could not keep.
     pub lost: u64,
     /// Why not; empty if it lost none.
     pub why: String,
 }
 
-/// Worker, index, operation, offset, length, intended, from that to sent and to completed, retries, status.
+/// Worker, index, operation, offset, length, intended time, sent and completed relative to it, retries, status.
 type Row = (
     u32,
     u64,

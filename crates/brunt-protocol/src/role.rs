@@ -1,15 +1,15 @@
 //! Roles on a host: targets, sinks and services that its agent starts for a controller, drives for it, and ends.
 //!
-//! A target or sink is started at once ([`RoleOrder::Start`]). A service is admitted first ([`RoleOrder::Admit`]), so that
-//! nothing of an experiment is started anywhere if one host refuses its part, and started when those are ready that it
-//! waits for ([`RoleOrder::Run`]). What it says comes in parts ([`RoleNews::Log`]).
+//! A target or sink is started at once ([`RoleOrder::Start`]). A service is admitted first ([`RoleOrder::Admit`]), so
+//! that nothing of an experiment is started anywhere if one host refuses its part. It is started once the services that
+//! it depends on are ready ([`RoleOrder::Run`]). Its output arrives in parts ([`RoleNews::Log`]).
 //!
-//! The rule: a role has one number from its start to its end; whatever ends the conversation ends the role. All parts of
-//! its log come before its last news.
+//! The rule: a role keeps its number from start to end; when the connection ends, so does the role. All parts of its
+//! log come before its last news.
 
 use std::collections::BTreeMap;
 
-// Addresses are plain data, which `core` has without sockets.
+// Addresses are plain data, available from `core` without sockets.
 use core::net::{IpAddr, SocketAddr};
 
 use brunt_core::Nanos;
@@ -18,35 +18,35 @@ use serde::{Deserialize, Serialize};
 use crate::service::ServiceProgram;
 use crate::{FailureKind, HostFaultFailure, Proof, Secret};
 
-/// What a host is to serve.
+/// A role for a host to serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostRole {
-    /// What the controller calls it, for samples.
+    /// The controller's name for it, for samples.
     pub name: String,
-    /// `serve = …` of a target, as experiments have it.
+    /// `serve = …` of a target, in the experiment's format.
     pub serve: serde_json::Value,
-    /// The address of the host at which it listens, on a port of the host's choice.
+    /// The host's address at which it listens, on a port that the host chooses.
     pub address: IpAddr,
-    /// The kernel's congestion control, if it is not to choose.
+    /// The TCP congestion control; `None` leaves the choice to the kernel.
     pub congestion: Option<String>,
-    /// `USER:SECRET`: who may log in. `None` where there is no login.
+    /// `USER:SECRET` for logging in. `None` if there is no login.
     pub login: Option<Secret>,
 }
 
-/// A service that a host is to start.
+/// A service for a host to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostService {
-    /// What the controller calls it, for messages and samples.
+    /// The controller's name for it, for messages and samples.
     pub name: String,
-    /// The name of its folder, in the folder that the services of a conversation have on the host.
+    /// The name of its folder, within the folder that the host has for the services of this connection.
     pub folder: String,
-    /// The address of the host at which it listens.
+    /// The host's address at which it listens.
     pub address: IpAddr,
-    /// What is kept.
+    /// The program to run.
     pub program: ServiceProgram,
-    /// It needs root's rights over the host.
+    /// Whether it needs root's privileges on the host.
     pub needs_root: bool,
 }
 
@@ -54,50 +54,50 @@ pub struct HostService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoleOutage {
-    /// It stands still.
+    /// It is suspended.
     Freeze,
-    /// It dies, and is started again afterwards.
+    /// It is killed, and restarted afterwards.
     Kill,
 }
 
-/// What is to be done with a role.
+/// An order to a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RoleOrder {
     /// Start it; answered by [`RoleNews::Listens`] or [`RoleNews::Refused`].
     Start(Box<HostRole>),
-    /// Make ready to start this service, if it is allowed; answered by [`RoleNews::Admitted`] or [`RoleNews::Refused`].
+    /// Prepare to start this service, if it is allowed; answered by [`RoleNews::Admitted`] or [`RoleNews::Refused`].
     Admit(Box<HostService>),
-    /// Start the service that was admitted, with these further variables in its environment; answered by
-    /// [`RoleNews::Listens`] when it is ready, or [`RoleNews::Refused`].
+    /// Start the admitted service, with these further variables in its environment; answered by [`RoleNews::Listens`]
+    /// when it is ready, or [`RoleNews::Refused`].
     Run(BTreeMap<String, String>),
-    /// A line for its standard input; what it answers comes as [`RoleNews::Said`].
+    /// Write a line to its standard input; its output arrives as [`RoleNews::Said`].
     Say(String),
-    /// Does it live? Answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
+    /// Report whether it lives; answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
     Look,
     /// Put it out of service; answered by [`RoleNews::Away`] or [`RoleNews::NotDone`].
     Break(RoleOutage),
-    /// Put it back; answered by [`RoleNews::Back`] or [`RoleNews::NotDone`].
+    /// Put it back into service; answered by [`RoleNews::Back`] or [`RoleNews::NotDone`].
     Mend,
-    /// End it; answered by [`RoleNews::Stopped`], the last of it.
+    /// End it; answered by [`RoleNews::Stopped`], its last news.
     Stop,
 }
 
-/// How a role ended that nobody had ended.
+/// How a role ended on its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleEnd {
-    /// As wait(2) gives it.
+    /// The status as returned by wait(2).
     pub status: i32,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes that are available there, if the kernel killed processes for want of memory while it lived.
+    /// Bytes of memory available there, if the kernel killed processes for lack of memory during its lifetime.
     pub starved: Option<u64>,
-    /// What it said last.
+    /// Its last lines of output.
     pub lines: Vec<String>,
 }
 
-/// What there is to know of a role.
+/// News of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RoleNews {
@@ -106,57 +106,57 @@ pub enum RoleNews {
         /// Its folder on the host.
         folder: String,
     },
-    /// It serves.
+    /// It is in service.
     Listens {
-        /// Where.
+        /// Its address.
         address: SocketAddr,
-        /// Its process on its host: of a service that of its keeper.
+        /// Its process id on its host; for a service, that of its keeper.
         pid: u32,
     },
-    /// It was not started; nothing more comes of it.
+    /// It was not started; no further news follows.
     Refused {
-        /// For a decision.
+        /// For decisions in code.
         kind: FailureKind,
-        /// For people: what, where, and what to do.
+        /// For people: what failed, where, and what to do.
         what: String,
     },
     /// A line of its standard output.
     Said(String),
-    /// What a service wrote since the last part, [`LOG_BYTES_MAX`] at most.
+    /// A service's output since the last part, at most [`LOG_BYTES_MAX`].
     ///
     /// [`LOG_BYTES_MAX`]: super::LOG_BYTES_MAX
     Log(#[serde(with = "super::hex")] Vec<u8>),
-    /// It lives, or is away because that was asked for.
+    /// It lives, or is out of service on request.
     Lives,
-    /// It is out of service, as seen there.
+    /// It is out of service, as verified on its host.
     Away(Proof),
-    /// It is back, as seen there.
+    /// It is back in service.
     Back {
-        /// What was seen.
+        /// The evidence.
         proof: Proof,
-        /// Its process now.
+        /// Its process id now.
         pid: u32,
     },
-    /// It is not away, or not back.
+    /// It is not out of service, or not back.
     NotDone {
-        /// For a decision.
+        /// For decisions in code.
         kind: HostFaultFailure,
         /// For people.
         what: String,
     },
-    /// It ended, and nobody had ended it.
+    /// It ended on its own.
     Died(RoleEnd),
-    /// It has ended, and nothing more comes of it.
+    /// It has ended; no further news follows.
     Stopped,
 }
 
 impl RoleNews {
-    /// Whether nothing more comes of the role.
+    /// Whether this is the role's last news.
     pub fn is_last(&self) -> bool {
         matches!(self, RoleNews::Refused { .. } | RoleNews::Stopped)
     }
 
-    /// The same with other times: `date` puts each on another clock.
+    /// The same news with its times converted by `date`.
     #[must_use]
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> RoleNews {
         match self {

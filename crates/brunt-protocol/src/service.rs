@@ -1,55 +1,56 @@
-//! A service as its keeper has it: a program that Brunt did not write, when it counts as ready, and what it may use. The
-//! process that runs an experiment gives it to a keeper on its own machine, or sends it to the agent of another host, which
-//! has a keeper there.
+//! Describes a service for its keeper: a program that isn't part of Brunt, when it counts as ready, and its limits. The
+//! process that runs an experiment passes it to a keeper on its own machine, or sends it to the agent of another host,
+//! which starts a keeper there.
 //!
-//! The rule: nothing in it depends on the machine that it runs on; whoever starts the keeper adds folders and the address.
+//! The rule: nothing in it depends on the machine that it runs on; the process that starts the keeper adds folders and
+//! the address.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is kept.
+/// The program that a keeper runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceProgram {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What has to be done once before, and has to succeed.
+    /// A command to run once beforehand; it must succeed.
     pub prepare: Option<Vec<String>>,
-    /// Added to the environment of whoever starts it.
+    /// Added to the keeper's own environment.
     pub environment: BTreeMap<String, String>,
-    /// Whether the command ends with status 0 while the processes that it started go on.
+    /// Whether the command exits with status 0 and leaves running the processes that it started.
     pub daemon: bool,
-    /// When it is ready.
+    /// When it counts as ready.
     pub ready: ReadyWhen,
-    /// What it may use.
+    /// Its limits.
     pub limits: KeeperLimits,
-    /// How long it gets to end by itself when it is asked to.
+    /// How long it gets to end after being asked, before it is killed.
     pub stop_within: Duration,
 }
 
-/// When a service is ready: when all of these are so.
+/// When a service counts as ready: once all of these hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadyWhen {
     /// Something listens on this TCP port; 0: on a free one that the keeper chooses.
     pub port: Option<u16>,
-    /// It said a line with this in it.
+    /// It printed a line containing this.
     pub line: Option<String>,
-    /// This command ends with status 0; it is started until it does.
+    /// This command exits with status 0; it is repeated until it does.
     pub command: Option<Vec<String>>,
-    /// Within this time from the start, the preparation included.
+    /// Deadline, counted from the start and including the preparation.
     pub within: Duration,
 }
 
-/// What a service may use. It is ended when it uses more.
+/// A service's limits. It is ended when it exceeds one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeeperLimits {
     /// Resident memory of all its processes.
     pub memory_bytes: Option<u64>,
-    /// Open files of each process, which the kernel refuses to exceed.
+    /// Open files per process, enforced by the kernel.
     pub files: Option<u64>,
     /// Length of its log.
     pub log_bytes: u64,

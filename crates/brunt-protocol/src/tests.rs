@@ -1,4 +1,4 @@
-//! Messages and frames: what is sent comes out again, and what is wrong is refused.
+//! Messages and frames: encoded messages are decoded unchanged, and invalid bytes are refused.
 
 use super::*;
 use crate::service::{KeeperLimits, ReadyWhen, ServiceProgram};
@@ -311,7 +311,7 @@ fn encoded(messages: &[impl Serialize]) -> Vec<u8> {
     bytes
 }
 
-/// Every message, however its bytes are cut.
+/// Every message, however its bytes are split.
 #[test]
 fn messages_survive_any_cut() {
     let (to, from) = (to_host(), from_host());

@@ -1,4 +1,4 @@
-//! Where a lake is in an object store: `s3://bucket/prefix`.
+//! The place of a lake in an object store: `s3://bucket/prefix`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +10,12 @@ use crate::error::RemoteError;
 pub struct RemoteAddress {
     /// The bucket.
     pub bucket: String,
-    /// What all keys begin with, without a slash at its ends; empty for the whole bucket.
+    /// The prefix of all keys, without slashes at its ends; empty for the whole bucket.
     pub prefix: String,
 }
 
 impl RemoteAddress {
-    /// Whether a user's word for a place means an object store rather than a folder.
+    /// Whether a place given by the user is an object store rather than a folder.
     pub fn is_remote(text: &str) -> bool {
         text.contains("://")
     }
@@ -29,7 +29,7 @@ impl RemoteAddress {
         }
     }
 
-    /// The path below the lake of a key; `None` for keys of others.
+    /// The path below the lake for a key; `None` for keys outside it.
     pub fn relative<'a>(&self, key: &'a str) -> Option<&'a str> {
         if self.prefix.is_empty() {
             Some(key)
@@ -86,8 +86,7 @@ impl fmt::Display for RemoteAddress {
     }
 }
 
-/// Whether a path with slashes stays below where it begins, and means the same as a key and as a file. A key may come
-/// from anybody.
+/// Whether a path with slashes stays below its root, and means the same as a key and as a file. Keys are untrusted.
 pub(crate) fn is_safe_path(path: &str) -> bool {
     let is_plain = |segment: &str| {
         !matches!(segment, "" | "." | "..")

@@ -1,4 +1,4 @@
-//! Asks a store again while it does not answer: for whoever has nothing else to do meanwhile.
+//! Repeats requests to a store that doesn't answer, for callers that can do nothing else meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::error::RemoteError;
 use crate::plan::Patience;
 use crate::store::StopWaiting;
 
-/// How often it is looked whether to end.
+/// How often `stop` is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Questions to a store that may be silent for a while.
+/// Requests to a store that may be silent for a while.
 pub struct Asking {
     patience: Patience,
     begun: Instant,
@@ -20,7 +20,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Gives up when there was no answer for so long, or when `stop` says so.
+    /// Gives up after `silence_max` without an answer, or when `stop` says so.
     pub fn new(silence_max: Duration, stop: StopWaiting) -> Asking {
         Asking {
             patience: Patience::default(),
@@ -30,15 +30,15 @@ impl Asking {
         }
     }
 
-    /// Questions that had no answer, each asked again.
+    /// Requests without an answer, each of which was repeated.
     pub fn retries(&self) -> u64 {
         self.patience.retries
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a request until there is an answer.
     ///
     /// # Errors
-    /// Those of `ask`; one that may pass only when there was no answer for too long.
+    /// Those of `ask`; a transient one only after too long without an answer.
     pub fn until_answered<T>(
         &mut self,
         mut ask: impl FnMut() -> Result<T, RemoteError>,

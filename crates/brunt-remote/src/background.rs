@@ -1,4 +1,4 @@
-//! Moves parts on a thread of its own while somebody else makes them. The one who makes them never waits for it.
+//! Moves parts on a separate thread while they are being produced. The producer never waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use crate::mover::{MoveCounts, MoveTurn, Mover, PartSource};
 use crate::store::StopWaiting;
 
-/// How often new parts are looked for.
+/// How often to check for new parts.
 const LOOK: Duration = Duration::from_millis(200);
-/// What goes wrong is told again after so long if it still does.
+/// How often to repeat a message while its problem persists.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
-/// Takes what the user should know.
+/// Gets messages for the user.
 pub type TellUser = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// When whoever waits for a store gives up; can be changed from elsewhere.
+/// When to give up waiting for a store; can be changed from another thread.
 #[derive(Clone, Debug, Default)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// Gives up at this time; `None`: never.
+    /// Gives up at this time, or never if `None`.
     pub fn set(&self, at: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
@@ -34,14 +34,14 @@ impl Deadline {
             .is_some_and(|at| Instant::now() >= at)
     }
 
-    /// The same for a store.
+    /// The same as a function for a store.
     pub fn stop(&self) -> StopWaiting {
         let deadline = self.clone();
         Arc::new(move || deadline.is_over())
     }
 }
 
-/// A mover at work.
+/// A mover running in the background.
 #[derive(Debug)]
 pub struct BackgroundMover {
     thread: JoinHandle<Mover>,
@@ -51,10 +51,10 @@ pub struct BackgroundMover {
 }
 
 impl BackgroundMover {
-    /// Starts the thread. `deadline` is the one that the mover's store looks at.
+    /// Starts the thread. `deadline` is the one that the mover's store checks.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The thread cannot be started.
     pub fn start(
         mover: Mover,
         source: Box<dyn PartSource + Send>,
@@ -80,12 +80,12 @@ impl BackgroundMover {
         })
     }
 
-    /// What became of the parts up to now.
+    /// The counts so far.
     pub fn counts(&self) -> MoveCounts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it within a moment, also while it waits for the store. The mover, to go on with what is left.
+    /// Ends it promptly, even while it waits for the store. Returns the mover, to continue with the rest.
     pub fn finish(self) -> Mover {
         self.ends.store(true, Ordering::Release);
         self.deadline.set(Some(Instant::now()));
@@ -118,7 +118,7 @@ impl Work {
                 (self.tell)(&conflict.to_string());
             }
             let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
-            // What does not pass by itself passes when somebody does something, for example gives new credentials.
+            // Even permanent errors end when the user acts, for example by supplying new credentials.
             let said = match (&turn, self.mover.trouble()) {
                 (Err(error), _) => Some(error.to_string()),
                 (Ok(MoveTurn::Waits(_)), Some((error, _))) => Some(error.to_string()),

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use brunt_lake::{DeltaError, LakeError};
 
-/// What another program's library said.
+/// An error of a store library.
 pub(crate) type StoreCause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names bucket, key or file, and what to do about it where that is not plain.
+/// Names the bucket, key or file, and the remedy where it isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The address is none.
+    /// The address is invalid.
     #[error("'{given}': {what}")]
     Address {
         /// What was given.
@@ -24,37 +24,37 @@ pub enum RemoteError {
         "{address}: this build of brunt has no object stores; build it with them: cargo install --locked --path crates/brunt --features s3"
     )]
     NotBuilt {
-        /// Where to.
+        /// The address.
         address: String,
     },
-    /// Credentials, endpoint or region make no sense.
+    /// Credentials, endpoint or region are invalid.
     #[error(
         "{address}: the store cannot be set up: {}; look at AWS_ENDPOINT_URL, AWS_REGION and the other AWS_ variables",
         with_causes(&**source)
     )]
     Setup {
-        /// Where to.
+        /// The address.
         address: String,
-        /// The library's word.
+        /// The library's error.
         source: StoreCause,
     },
-    /// No answer, or one that says "later".
+    /// No answer, or one that asks to retry later.
     #[error("s3://{bucket}/{key}: {}", with_causes(&**source))]
     Unreachable {
         /// The bucket.
         bucket: String,
-        /// The object that was asked for.
+        /// The requested object.
         key: String,
-        /// The library's word.
+        /// The library's error.
         source: StoreCause,
     },
-    /// Neither the environment nor the machine gives credentials.
+    /// Neither the environment nor the machine provides credentials.
     #[error("s3://{bucket}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")]
     NoCredentials {
         /// The bucket.
         bucket: String,
     },
-    /// The store does not know the bucket.
+    /// The bucket doesn't exist.
     #[error(
         "s3://{bucket}: no such bucket; create it, or look at the name and at AWS_ENDPOINT_URL"
     )]
@@ -62,7 +62,7 @@ pub enum RemoteError {
         /// The bucket.
         bucket: String,
     },
-    /// The store knows us, or does not, and says no.
+    /// The store denies access, with or without valid credentials.
     #[error(
         "s3://{bucket}/{key}: access denied ({}); look at AWS_ACCESS_KEY_ID and what it may do: get, put and list objects",
         with_causes(&**source)
@@ -72,10 +72,10 @@ pub enum RemoteError {
         bucket: String,
         /// The object.
         key: String,
-        /// The library's word.
+        /// The library's error.
         source: StoreCause,
     },
-    /// An object that was there a moment ago, or should be.
+    /// An object is gone that existed a moment ago, or should exist.
     #[error("s3://{bucket}/{key}: the object is gone")]
     Gone {
         /// The bucket.
@@ -83,21 +83,21 @@ pub enum RemoteError {
         /// The object.
         key: String,
     },
-    /// Another folder's parts are at that place.
+    /// The place holds another folder's parts.
     #[error("{address}: has the parts of another trace ({theirs}); choose another prefix")]
     Taken {
         /// The place.
         address: String,
-        /// Whose they are.
+        /// Their owner.
         theirs: String,
     },
     /// The mark at one of the two ends cannot be read.
     #[error("{place}: not readable as a mark of Brunt's; move it away if it is not needed")]
     Mark {
-        /// File or object.
+        /// The file or object.
         place: String,
     },
-    /// An object's key names no file below a folder.
+    /// An object's key isn't a valid path below a folder.
     #[error("{address}: object '{key}' cannot become a file of that name; it was left out")]
     UnsafeKey {
         /// Where it was found.
@@ -105,12 +105,12 @@ pub enum RemoteError {
         /// Its key.
         key: String,
     },
-    /// More objects than are taken for a lake.
+    /// More objects than a lake may have.
     #[error("{address}: {count} objects or more; choose a longer prefix")]
     TooMany {
         /// The place.
         address: String,
-        /// How many are too many.
+        /// The limit.
         count: usize,
     },
     /// Both ends have a file of this name, and they differ.
@@ -123,13 +123,13 @@ pub enum RemoteError {
         /// The object.
         object: String,
     },
-    /// The folder was compacted: a part there may have the rows of parts that were moved before.
+    /// The folder was compacted: a part there may contain the rows of parts that were moved before.
     #[error("{}: was compacted (it has a folder _catalog); copy it with `brunt lake push`", path.display())]
     Compacted {
         /// The folder.
         path: PathBuf,
     },
-    /// Some of a folder's parts are in a store only.
+    /// Some of a folder's parts exist only in a store.
     #[error(
         "{}: parts of it were moved to a store; fetch them first with `brunt lake pull`", path.display()
     )]
@@ -137,7 +137,7 @@ pub enum RemoteError {
         /// The folder.
         path: PathBuf,
     },
-    /// A part of a trace is not in the store, and a lake there counts it among those that it has the rows of.
+    /// A part of a trace is missing in the store, and the lake there counts it among those whose rows it already has.
     #[error(
         "{}: {address} has version {version} of a lake, in which this part is taken for one that was compacted: choose \
          another prefix", path.display()
@@ -150,7 +150,7 @@ pub enum RemoteError {
         /// The version.
         version: u64,
     },
-    /// Folder and store have versions of a lake of which neither has all that the other has.
+    /// Folder and store have versions of a lake that diverged: neither contains all of the other.
     #[error(
         "{address} has version {theirs} of the lake, {} version {ours}, and the {} one lacks what the other has: fetch it \
          into another folder, or choose another prefix", folder.display(), if ours >= theirs { "local" } else { "stored" }
@@ -165,7 +165,7 @@ pub enum RemoteError {
         /// The folder's.
         ours: u64,
     },
-    /// A version of a lake in a store names a part that is not there.
+    /// A version of a lake in a store names a missing part.
     #[error(
         "{address}: version {version} of the lake has a part that is not there: {part}; push the lake again"
     )]
@@ -183,7 +183,7 @@ pub enum RemoteError {
     /// The log of a lake's table cannot be read.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// Somebody else works in the folder.
+    /// Another process is using the folder.
     #[error("{}: in use by a capture or another transfer; wait until it ends", path.display())]
     Busy {
         /// The folder.
@@ -197,7 +197,7 @@ pub enum RemoteError {
         /// Why.
         source: io::Error,
     },
-    /// It was to end before it was done.
+    /// It was stopped before it was done.
     #[error("interrupted")]
     Interrupted,
 }
@@ -208,13 +208,13 @@ impl RemoteError {
         |source| RemoteError::Io { path, source }
     }
 
-    /// Whether the same may succeed later without anybody's doing.
+    /// Whether a retry may succeed without any intervention.
     pub fn is_passing(&self) -> bool {
         matches!(self, RemoteError::Unreachable { .. })
     }
 }
 
-/// An error with its causes: libraries say the interesting thing last. What a cause repeats is left out.
+/// An error with its causes, as libraries state the interesting one last. Causes that repeat text are left out.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
@@ -226,7 +226,7 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // Answers of stores are pages of XML; people need their beginning.
+    // Stores answer with pages of XML, of which the beginning is enough.
     match said.char_indices().nth(400) {
         Some((end, _)) => format!("{}…", said[..end].replace('\n', " ")),
         None => said.replace('\n', " "),

@@ -1,7 +1,8 @@
-//! The local end: which files of a folder are parts, whose lake it is, and who works in it.
+//! The local end of a move: which files of a folder are parts, which lake they belong to, and who is
+//! working in the folder.
 //!
-//! A folder and the place it is moved to carry the same mark, a small file with a random number. So parts of two folders
-//! never mix under one prefix, and a move that goes on after a crash knows its own place.
+//! A folder and the place it is moved to carry the same mark, a small file with a random number. So parts of two
+//! folders never mix under one prefix, and a move that resumes after a crash recognizes its place.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -15,19 +16,19 @@ use brunt_lake::catalog::CATALOG_FOLDER;
 use crate::error::RemoteError;
 use crate::mover::{PartSource, Waiting};
 
-/// The mark's name in folders and below prefixes. Spark takes no file with such a name for data.
+/// The mark's name in folders and below prefixes. Spark doesn't read files with such a name as data.
 pub const MARK_NAME: &str = "_brunt-lake.json";
-/// A mark takes no more than this.
+/// Maximum size of a mark.
 pub(crate) const MARK_BYTES_MAX: usize = 4096;
-/// What names of parts end with; one that is being written ends otherwise.
+/// The suffix of parts; a part that is still being written has another one.
 const PART_SUFFIX: &str = ".parquet";
-/// Locked by those who move parts or write some. Not the folder itself: its lock belongs to those who read tables.
+/// Locked while parts are moved or written. Not the folder itself: readers of tables lock that.
 const LOCK_NAME: &str = ".moves";
-/// Locked by whoever copies a lake: one at a time.
+/// Locked while a lake is copied: one copy at a time.
 const PUSH_LOCK_NAME: &str = ".pushes";
-/// In a folder some of whose parts may be in a store only.
+/// Exists in a folder some of whose parts may exist only in a store.
 const MOVED_NAME: &str = ".moved";
-/// Folders in folders are looked at so far down: tables, days, hours, servers.
+/// Maximum depth of nested folders: tables, days, hours, servers.
 const DEPTH_MAX: usize = 8;
 
 /// A complete part in a folder.
@@ -35,14 +36,14 @@ const DEPTH_MAX: usize = 8;
 pub struct LocalPart {
     /// The file.
     pub path: PathBuf,
-    /// Its path below the folder, with slashes: what its key ends with.
+    /// Its path below the folder, with slashes: the end of its key.
     pub relative: String,
     /// Its size.
     pub bytes: u64,
 }
 
 impl LocalPart {
-    /// A file of a folder. `None` if its name cannot be a key.
+    /// A file of a folder. `None` if its name isn't a valid key.
     pub fn new(folder: &Path, path: PathBuf, bytes: u64) -> Option<LocalPart> {
         let segments = path.strip_prefix(folder).ok()?.components();
         let segments: Option<Vec<&str>> = segments
@@ -62,8 +63,8 @@ pub fn is_part(relative: &str) -> bool {
     relative.contains('/') && relative.ends_with(PART_SUFFIX)
 }
 
-/// The complete parts in a folder, in the order of their names. Beside them, files that have a part's name but cannot be
-/// sent: links, and names that cannot be keys.
+/// The complete parts in a folder, ordered by name. Also the files that have a part's name but cannot be sent: links,
+/// and names that aren't valid keys.
 ///
 /// # Errors
 /// The folder cannot be read, or was compacted.
@@ -104,7 +105,7 @@ pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteErro
     Ok((parts, odd))
 }
 
-/// The parts of a folder in which nobody writes, to be moved one after the other.
+/// The parts of a folder that has no writer, to be moved one after the other.
 #[derive(Debug)]
 pub struct FolderSource {
     left: VecDeque<LocalPart>,
@@ -112,7 +113,7 @@ pub struct FolderSource {
 }
 
 impl FolderSource {
-    /// All parts that are there now.
+    /// All parts that exist now.
     pub fn new(parts: Vec<LocalPart>) -> FolderSource {
         let bytes_left = parts.iter().map(|part| part.bytes).sum();
         FolderSource {
@@ -121,7 +122,7 @@ impl FolderSource {
         }
     }
 
-    /// Those that are left, in their order.
+    /// The remaining parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = &LocalPart> {
         self.left.iter()
     }
@@ -151,7 +152,7 @@ impl PartSource for FolderSource {
     }
 }
 
-/// When a file was written last and how large it is: whether it is still the one that was read.
+/// A file's size, time of modification and inode: whether it is still the same file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     bytes: u64,
@@ -171,7 +172,7 @@ impl Stamp {
     }
 }
 
-/// Whose parts these are.
+/// Identifies the lake that parts belong to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LakeMark {
     /// A random number in hexadecimal.
@@ -192,7 +193,7 @@ impl LakeMark {
         }
     }
 
-    /// The mark of a folder; a new one is written if there is none.
+    /// The mark of a folder; writes a new one if there is none.
     ///
     /// # Errors
     /// It cannot be read or written.
@@ -210,7 +211,7 @@ impl LakeMark {
         Ok(mark)
     }
 
-    /// Marks a folder, durably: a store is marked next, and must not know of a folder that forgot.
+    /// Marks a folder, durably: the store is marked next, and its mark must not outlive the folder's.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -246,7 +247,7 @@ impl LakeMark {
     }
 }
 
-/// Notes that parts of a folder may be in a store only from now on: whoever gathers its parts would lack them.
+/// Notes that from now on parts of a folder may exist only in a store: a reader of the folder alone would miss them.
 ///
 /// # Errors
 /// The folder cannot be written to.
@@ -259,12 +260,12 @@ pub fn note_moved(folder: &Path) -> Result<(), RemoteError> {
     note().map_err(RemoteError::io(&path))
 }
 
-/// Whether that was noted, and no fetch has brought all of them back since.
+/// Whether that was noted, and no fetch has brought all parts back since.
 pub fn is_moved(folder: &Path) -> bool {
     folder.join(MOVED_NAME).exists()
 }
 
-/// All parts are in the folder again.
+/// Notes that all parts are in the folder again.
 pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
     let path = folder.join(MOVED_NAME);
     match std::fs::remove_file(&path) {
@@ -273,23 +274,23 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
     }
 }
 
-/// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
+/// Keeps other processes out of a folder while parts are written or moved there. Ends with the process at the latest.
 #[derive(Debug)]
 pub struct FolderLock(
     #[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>,
 );
 
 impl FolderLock {
-    /// For whoever takes parts away or brings some: nobody else may do anything.
+    /// To remove or add parts: excludes everyone else.
     ///
     /// # Errors
-    /// Somebody else does, or there is no such folder.
+    /// The folder is in use, or doesn't exist.
     pub fn exclusive(folder: &Path) -> Result<FolderLock, RemoteError> {
         FolderLock::take(folder, FileLock::try_exclusive)
     }
 
-    /// For whoever may work beside others like itself, and not while parts are moved: a capture that moves none, and
-    /// whoever compacts.
+    /// To work alongside other holders of a shared lock, while no parts are moved: a capture that moves
+    /// none, and a compaction.
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].
@@ -297,8 +298,7 @@ impl FolderLock {
         FolderLock::take(folder, FileLock::try_shared)
     }
 
-    /// For whoever copies the folder's lake, which others may compact meanwhile: the second lock of two, beside
-    /// [`FolderLock::shared`].
+    /// To copy the folder's lake, which others may compact meanwhile: held together with [`FolderLock::shared`].
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].
@@ -321,7 +321,7 @@ impl FolderLock {
         let path = folder.join(name);
         let file = match File::options().create(true).append(true).open(&path) {
             Ok(file) => file,
-            // Where nobody may write, nobody moves anything.
+            // Where nothing can be written, nothing can be moved either.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -337,7 +337,7 @@ impl FolderLock {
             Err(TryLockError::WouldBlock) => Err(RemoteError::Busy {
                 path: folder.to_path_buf(),
             }),
-            // A file system without locks: what moves parts looks at each file before it deletes it in any case.
+            // A file system without locks: a mover checks each file before it deletes it in any case.
             Err(TryLockError::Error(_)) => Ok(FolderLock(None)),
         }
     }
@@ -349,7 +349,7 @@ mod tests {
 
     use super::*;
 
-    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    /// A lock isn't kept by processes that inherited its open file, such as a child before it runs its program.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = TempDir::new().unwrap();

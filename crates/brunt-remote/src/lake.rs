@@ -1,18 +1,18 @@
-//! Compacted lakes in a store: what has to be sent, in which order, and what nobody there needs any more.
+//! Compacted lakes in a store: what has to be sent, in which order, and which objects are no longer needed there.
 //!
-//! A lake is copied a version at a time. Its compaction and its readers go on meanwhile: the version is held by a
-//! [`LakeSnapshot`]. In the store everything lies as in the folder:
+//! A lake is copied one version at a time. Compaction and readers continue meanwhile: a [`LakeSnapshot`] holds the
+//! version. The store has the same layout as the folder:
 //!
 //! ```text
 //!   parts ──► logs of table formats ──► version of the catalog ──► hints
 //!             (what they name is there)  (from here on it is seen)
 //! ```
 //!
-//! What the newest version in the store has was there when that version was sent, and parts never change. So the next push
-//! sends what the two versions do not share, and a push that was killed begins the same way.
+//! Everything in the store's newest version was there when that version was sent, and parts never change. So the next
+//! push sends the difference between the two versions, and a push that was killed is simply run again.
 //!
-//! The rule: a version is sent when all that it names is there. What is in the store is deleted only by
-//! [`StoredLake::outdated`], for which somebody has to ask.
+//! The rule: a version is sent only when everything that it names is there. Objects in the store are deleted only by
+//! [`StoredLake::outdated`], on explicit request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -29,14 +29,14 @@ use crate::error::RemoteError;
 use crate::folder::LocalPart;
 use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore};
 
-/// How often the newest version is looked for again because it was replaced and deleted in between.
+/// How often to look for the newest version again when it was replaced and deleted in between.
 pub(crate) const LOOKS_MAX: usize = 8;
-/// A log's folder, in that of its table.
+/// A log's folder, within that of its table.
 const LOG_FOLDER: &str = "_delta_log";
-/// A log's hint, the one object that is replaced.
+/// A log's hint, the only object that is ever replaced.
 const HINT_NAME: &str = "_last_checkpoint";
 
-/// What a store has of a lake.
+/// A lake's objects in a store.
 #[derive(Clone, Debug)]
 pub struct StoredLake {
     address: RemoteAddress,
@@ -46,28 +46,28 @@ pub struct StoredLake {
     newest_bytes: Vec<u8>,
 }
 
-/// What is to be sent of a version, each list in its order and after the one before.
+/// The files to send for a version; each list in its order, after the previous list.
 #[derive(Clone, Debug, Default)]
 pub struct LakePlan {
-    /// Parts, those too that were captured since.
+    /// Parts, including those captured since.
     pub parts: Vec<LocalPart>,
     /// New versions of tables' logs.
     pub logs: Vec<LocalPart>,
-    /// The version of the catalog; none if the store has it.
+    /// The version of the catalog; empty if the store has it.
     pub version: Vec<LocalPart>,
-    /// Files that take the place of what the store has.
+    /// Files that replace the store's.
     pub hints: Vec<LocalPart>,
-    /// Parts that the store has according to its newest version.
+    /// Number of parts that the store has according to its newest version.
     pub known: u64,
-    /// Tables whose logs have to wait: they name parts that are neither in the version nor in the store, or another program
-    /// has changed them.
+    /// Tables whose logs cannot be sent yet: they name parts that are neither in the version nor in the store, or
+    /// another program has changed them.
     pub stale_logs: Vec<String>,
-    /// The same of tables with a log, with what the newest version of the log names.
+    /// Of the other tables with a log, the parts that the newest version of the log names.
     log_parts: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl StoredLake {
-    /// What is there now.
+    /// Reads the current state.
     ///
     /// # Errors
     /// The store does not answer, or refuses; a newer program wrote the catalog.
@@ -96,7 +96,7 @@ impl StoredLake {
                 return Ok(stored);
             };
             match stored.read_version(store, newest) {
-                // Somebody has sent the next one, and deleted this one.
+                // The next version was sent, and this one deleted.
                 Err(RemoteError::Gone { .. }) if look < LOOKS_MAX => {}
                 read => {
                     let (catalog, bytes) = read?;
@@ -108,17 +108,17 @@ impl StoredLake {
         unreachable!("the last look returns")
     }
 
-    /// Its newest version; none if there is no lake.
+    /// Its newest version; `None` if there is no lake.
     pub fn newest(&self) -> Option<&Catalog> {
         self.newest.as_ref()
     }
 
-    /// The same as it was sent.
+    /// The newest version's bytes, as sent.
     pub(crate) fn newest_bytes(&self) -> &[u8] {
         &self.newest_bytes
     }
 
-    /// What is there, by path below the address.
+    /// All objects, by path below the address.
     pub fn objects(&self) -> &BTreeMap<String, ObjectFacts> {
         &self.objects
     }
@@ -143,7 +143,7 @@ impl StoredLake {
             .collect()
     }
 
-    /// Numbers of the versions that are there, oldest first.
+    /// Numbers of the existing versions, oldest first.
     fn versions(&self) -> impl Iterator<Item = u64> {
         let folder = format!("{CATALOG_FOLDER}/");
         self.objects
@@ -166,7 +166,7 @@ impl StoredLake {
         Ok((Catalog::parse(&bytes, &name)?, bytes))
     }
 
-    /// A captured part of a trace that is not in the store, and would be taken for one that the lake there has the rows of.
+    /// Finds a captured part that is not in the store, although the lake there counts it among those whose rows it has.
     pub fn hides<'a>(
         &self,
         mut parts: impl Iterator<Item = &'a LocalPart>,
@@ -180,10 +180,10 @@ impl StoredLake {
         })
     }
 
-    /// What has to be sent so that the store has the version that is held, and what was captured since.
+    /// Plans what to send so that the store has the held version, and the parts captured since.
     ///
     /// # Errors
-    /// The folder cannot be read, or is no continuation of what the store has.
+    /// The folder cannot be read, or doesn't continue the store's lake.
     pub fn plan(&self, held: &LakeSnapshot) -> Result<LakePlan, RemoteError> {
         let catalog = held.catalog().expect("a lake");
         if let Some(theirs) = self
@@ -251,7 +251,7 @@ impl StoredLake {
         plan: &mut LakePlan,
     ) -> Result<(), RemoteError> {
         let log = match delta::log_files(root, table) {
-            // What other programs wrote may name what is in no version of the catalog.
+            // Logs from other programs may name parts that are in no version of the catalog.
             Err(DeltaError::Foreign { .. }) => {
                 plan.stale_logs.push(table.to_string());
                 return Ok(());
@@ -279,7 +279,7 @@ impl StoredLake {
         Ok(())
     }
 
-    /// Whether an object has the same bytes as a small file, as far as its tag says.
+    /// Whether an object has the same bytes as a small file, as far as its tag proves.
     fn has(&self, part: &LocalPart) -> Result<bool, RemoteError> {
         let Some(object) = self.objects.get(&part.relative) else {
             return Ok(false);
@@ -289,8 +289,8 @@ impl StoredLake {
         Ok(print.likeness(object) == Likeness::Same)
     }
 
-    /// Keys of what nobody needs, in the order in which they are to be deleted: versions of the catalog whose successor is
-    /// there for `keep` at least, and parts that none of the others has, nor a log (`plan`: that of the newest version). Times
+    /// Keys of unneeded objects, in the order in which to delete them: versions of the catalog whose successor is at
+    /// least `keep` old, and parts that are in no other version, nor in a log (`plan`: for the newest version). Times
     /// are the store's, `now_ms` is ours.
     ///
     /// # Errors
@@ -310,7 +310,7 @@ impl StoredLake {
             modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
         };
         let versions: Vec<u64> = self.versions().collect();
-        // Of a version that is old enough itself, all before it are not needed.
+        // Once a version is old enough itself, all versions before it are unneeded.
         let first = versions
             .iter()
             .rposition(|version| is_old(&path(*version)))
@@ -338,7 +338,7 @@ impl StoredLake {
             .collect();
         let is_in_log = |table: &str, below: &str| match plan.log_parts.get(table) {
             Some(parts) => parts.contains(below),
-            // What the log there names is not known here.
+            // The parts named by that log are unknown here.
             None => with_logs.contains(table),
         };
         let is_first_old = is_old(&path(oldest.version));
@@ -356,7 +356,7 @@ impl StoredLake {
                             .iter()
                             .any(|kept| kept.is_besides(table, captured, object))
                 }
-                // One of a version to come is on its way.
+                // It may be on its way to a coming version.
                 (None, Some(version)) => version > newest.version || !is_old(object),
                 (None, None) => true,
             }
@@ -370,7 +370,7 @@ impl StoredLake {
     }
 }
 
-/// Where a version is, below a lake.
+/// The path of a version, below a lake.
 fn path(version: u64) -> String {
     version_path(Path::new(""), version)
         .to_string_lossy()
@@ -392,7 +392,7 @@ pub(crate) fn is_of_log(path: &str) -> bool {
     path.split('/').nth(1) == Some(LOG_FOLDER)
 }
 
-/// Whether it is the one that is replaced.
+/// Whether it is the hint, which is replaced.
 pub(crate) fn is_hint(path: &str) -> bool {
     path.ends_with(&format!("{LOG_FOLDER}/{HINT_NAME}"))
 }

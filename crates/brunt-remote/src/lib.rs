@@ -1,5 +1,5 @@
-//! Parts of tables on their way to an object store and back: what `brunt capture --to`, `brunt lake push` and
-//! `brunt lake pull` do.
+//! Moves parts of tables to an object store and back: implements `brunt capture --to`, `brunt lake push` and
+//! `brunt lake pull`.
 //!
 //! ```text
 //!   folder, or running capture ──parts──► mover ──steps── plan (pure)
@@ -7,12 +7,13 @@
 //!                                           └──► store: S3, by object_store behind the feature `s3`
 //! ```
 //!
-//! A part is moved in steps: look whether the store has it, send it if not, compare what the store then has, delete the
-//! local file. Nothing is remembered between them: where a part stands follows from the two ends, so that a move that
-//! was killed goes on with the same steps. [`plan`] decides, [`mover`] carries out, [`store`] says what is needed of a
-//! store. Of a compacted [`lake`], a version is copied: first what it names, then what names it.
+//! A part is moved in steps: check whether the store has it, send it if not, compare what the store then has, delete
+//! the local file. No state is kept between the steps: a part's progress follows from the two ends, so that a move
+//! that was killed resumes with the same steps. [`plan`] decides, [`mover`] carries out, [`store`] defines the
+//! interface to a store. Of a compacted [`lake`], one version is copied: first the parts that it names, then the
+//! objects that name them.
 //!
-//! The one rule: a local file is deleted only after the store has shown that it holds the same bytes, and an object is
+//! The one rule: a local file is deleted only after the store has proven that it holds the same bytes, and an object is
 //! never replaced.
 #![forbid(unsafe_code)]
 

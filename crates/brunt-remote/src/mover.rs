@@ -1,8 +1,8 @@
-//! Carries out what [`crate::plan`] decides: asks the store, sends, compares, deletes. One part at a time and on the
-//! thread of its caller.
+//! Carries out the steps that [`crate::plan`] decides: asks the store, sends, compares, deletes. One part at a time, on
+//! its caller's thread.
 //!
-//! The rule: an answer that does not come is never an end. It is counted, and the part stays where it is until the store
-//! has answered.
+//! The rule: a missing answer never ends a move. It is counted, and the part stays where it is until
+//! the store has answered.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,15 +18,15 @@ use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, Sent};
 
 /// Where parts come from.
 pub trait PartSource {
-    /// The part to be moved next; the same one until it is done. `None`: there is none now. Whoever keeps the folder
-    /// within its size leaves this part alone.
+    /// The part to move next; the same one until it is done. `None`: there is none now. Whatever limits the folder's
+    /// size must not delete this part.
     fn claim(&mut self) -> Option<LocalPart>;
     /// Deletes the local file of the claimed part.
     ///
     /// # Errors
     /// The operating system refuses.
     fn delete(&mut self, part: &LocalPart) -> io::Result<()>;
-    /// The claimed part has come to its end, whichever it was, and is not to be given out again.
+    /// The claimed part is finished, with whatever outcome, and must not be returned again.
     fn done(&mut self, part: &LocalPart);
     /// Parts that are not done.
     fn waiting(&self) -> Waiting;
@@ -41,24 +41,24 @@ pub struct Waiting {
     pub bytes: u64,
 }
 
-/// What became of the parts up to now.
+/// The outcomes of the parts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MoveCounts {
-    /// Parts that were sent and that the store has shown to hold.
+    /// Parts that were sent, and that the store has proven to hold.
     pub parts_moved: u64,
     /// Their bytes.
     pub bytes_moved: u64,
-    /// Parts that the store held before, byte for byte.
+    /// Parts that the store already held, byte for byte.
     pub parts_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
-    /// Parts that stay here because an object of that name has other bytes.
+    /// Parts that stay here because the object with their name has other bytes.
     pub parts_refused: u64,
-    /// Parts that were deleted here, or replaced, before the store had them.
+    /// Parts that were deleted or replaced here before the store had them.
     pub parts_withdrawn: u64,
-    /// Requests without a useful answer, after each of which the part was tried again.
+    /// Requests without a useful answer, each followed by another attempt at the part.
     pub retries: u64,
-    /// Bytes that were read back because the store's tag did not prove them.
+    /// Bytes that were read back because the store's tag didn't prove them.
     pub bytes_read_back: u64,
     /// Parts that are still to be moved.
     pub parts_waiting: u64,
@@ -69,22 +69,22 @@ pub struct MoveCounts {
 /// How parts are moved.
 #[derive(Clone, Debug)]
 pub struct MoveOptions {
-    /// Makes copies: nothing local is deleted.
+    /// Only copy: nothing local is deleted.
     pub keeps_local: bool,
 }
 
 /// What [`Mover::turn`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveTurn {
-    /// A step; there is more to do.
+    /// It carried out a step; there is more to do.
     Went,
-    /// Nothing: the store did not answer, and is left alone for so long.
+    /// Nothing: the store didn't answer, and the next attempt is due after this time.
     Waits(Duration),
     /// Nothing: no part is waiting.
     Idle,
 }
 
-/// The part under way.
+/// The part being moved.
 struct Current {
     part: LocalPart,
     plan: PartPlan,
@@ -100,20 +100,20 @@ pub struct Mover {
     store: Box<dyn RemoteStore>,
     mark: LakeMark,
     options: MoveOptions,
-    /// Whether the place was seen to carry our mark.
+    /// Whether the place was found to carry our mark.
     is_ours: bool,
     current: Option<Current>,
     patience: Patience,
     counts: MoveCounts,
-    /// What went wrong last and will be tried again.
+    /// The last error that will be retried.
     trouble: Option<RemoteError>,
-    /// Parts that were refused and not yet told.
+    /// Conflicts of refused parts that were not yet taken.
     conflicts: Vec<RemoteError>,
     begun: Instant,
 }
 
 impl Mover {
-    /// Nothing is asked of the store yet.
+    /// Sends nothing to the store yet.
     pub fn new(
         address: RemoteAddress,
         store: Box<dyn RemoteStore>,
@@ -135,17 +135,17 @@ impl Mover {
         }
     }
 
-    /// Where to.
+    /// The destination.
     pub fn address(&self) -> &RemoteAddress {
         &self.address
     }
 
-    /// The store itself, for what is no part.
+    /// The store itself, for objects that aren't parts.
     pub fn store(&self) -> &dyn RemoteStore {
         &*self.store
     }
 
-    /// What became of the parts of a source.
+    /// The outcomes of the parts of a source.
     pub fn counts(&self, source: &dyn PartSource) -> MoveCounts {
         let Waiting { parts, bytes } = source.waiting();
         MoveCounts {
@@ -156,19 +156,19 @@ impl Mover {
         }
     }
 
-    /// Why the store has not been of use since some time, and since when; `None` while it answers.
+    /// Why the store has been unusable, and for how long; `None` while it answers.
     pub fn trouble(&self) -> Option<(&RemoteError, Duration)> {
         let since = self.patience.silent_since?;
         Some((self.trouble.as_ref()?, self.now().since(since)))
     }
 
-    /// Parts that were refused since this was asked last, each a [`RemoteError::Conflict`].
+    /// Conflicts of parts that were refused since the last call, each a [`RemoteError::Conflict`].
     pub fn take_conflicts(&mut self) -> Vec<RemoteError> {
         std::mem::take(&mut self.conflicts)
     }
 
-    /// Another source comes, with all parts that the last one left, refused ones too. The store is asked at once, however
-    /// long it was to be left alone.
+    /// Prepares for another source, with all parts that the last one left, including refused ones. The store is asked
+    /// at once, even during a wait.
     pub fn begin_again(&mut self) {
         self.current = None;
         self.counts.parts_refused = 0;
@@ -179,11 +179,11 @@ impl Mover {
         Nanos(self.begun.elapsed().as_nanos() as u64)
     }
 
-    /// Carries out the next step. After an error it may be called again: the part under way begins anew.
+    /// Carries out the next step. May be called again after an error: the current part then starts over.
     ///
     /// # Errors
-    /// Something that does not pass by itself: the store refuses, the place belongs to others, a file cannot be read
-    /// or deleted. Answers that do not come are no errors.
+    /// A permanent error: the store refuses, the place belongs to another folder, a file cannot be read or deleted.
+    /// Missing answers are not errors.
     pub fn turn(&mut self, source: &mut dyn PartSource) -> Result<MoveTurn, RemoteError> {
         if let Some(until) = self.patience.until(self.now()) {
             return Ok(MoveTurn::Waits(until.since(self.now())));
@@ -199,7 +199,7 @@ impl Mover {
                 return Ok(MoveTurn::Idle);
             };
             let Ok(stamp) = Stamp::of(&part.path) else {
-                // Whoever deleted it has counted it.
+                // The process that deleted it accounts for the deletion.
                 self.counts.parts_withdrawn += 1;
                 source.done(&part);
                 return Ok(MoveTurn::Went);
@@ -242,7 +242,7 @@ impl Mover {
         }
     }
 
-    /// Takes a turn's error for one that may pass.
+    /// Waits after an error, and returns it unless it is transient.
     fn put_off(&mut self, error: RemoteError) -> Result<MoveTurn, RemoteError> {
         self.patience.on_no_answer(self.now());
         if !error.is_passing() {
@@ -252,10 +252,10 @@ impl Mover {
         Ok(MoveTurn::Went)
     }
 
-    /// Makes sure that the place is this folder's: it carries the same mark, or is empty and gets it.
+    /// Makes sure that the place belongs to this folder: it carries the same mark, or is empty and gets it.
     ///
     /// # Errors
-    /// It carries another, or has objects and no mark; or as [`Mover::turn`].
+    /// It carries another mark, or has objects and no mark; or as [`Mover::turn`].
     pub fn claim_place(&mut self) -> Result<(), RemoteError> {
         let key = self.address.key(MARK_NAME);
         let taken = |theirs| RemoteError::Taken {
@@ -271,7 +271,7 @@ impl Mover {
                     object.key
                 )));
             }
-            // Whoever comes first is in the mark that is read next.
+            // If several folders claim it at once, the first one's mark is read below.
             self.store.send_bytes(&key, &self.mark.to_bytes())?;
         }
         let found = read_mark(&*self.store, &self.address)?;
@@ -377,10 +377,10 @@ impl Mover {
     }
 }
 
-/// The mark of a place.
+/// Reads the mark of a place.
 ///
 /// # Errors
-/// It has none, or none that can be read; or the store does not answer.
+/// It has no mark, or an unreadable one; or the store doesn't answer.
 pub(crate) fn read_mark(
     store: &dyn RemoteStore,
     address: &RemoteAddress,
@@ -394,7 +394,7 @@ pub(crate) fn read_mark(
     LakeMark::parse(&bytes, || format!("s3://{}/{key}", address.bucket))
 }
 
-/// Reads an object and the local file side by side. Whether they are the same, and how many bytes were read.
+/// Reads an object and the local file piece by piece; returns whether they are the same, and how many bytes were read.
 pub(crate) fn is_object_same(
     store: &dyn RemoteStore,
     key: &str,

@@ -10,8 +10,8 @@
 //!     └── no answer, at any step: what became of it is not known, so the store is asked again
 //! ```
 //!
-//! What was sent is looked at and compared like anything else that is there. So a part that was sent before a crash takes
-//! the same way as one sent a moment ago, and every state can be left at any time.
+//! An object that was just sent is looked up and compared like any other. So a part sent before a crash takes the same
+//! path as one sent a moment ago, and the move can stop in any state.
 //!
 //! The one rule: [`MoveStep::Delete`] comes only after [`StepOutcome::Same`].
 
@@ -19,17 +19,17 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// The first wait after an answer that did not come; each further one is twice as long.
+/// The first wait after a missing answer; each further wait is twice as long.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// Waits grow up to this.
+/// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What is to be done with the part under way.
+/// The step for the current part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveStep {
-    /// Ask the store what it has under the part's key.
+    /// Look up the part's key in the store.
     Look,
-    /// Send the part, unless an object is there.
+    /// Send the part, unless the object exists.
     Send,
     /// Find out whether the object has the same bytes.
     Compare,
@@ -37,14 +37,14 @@ pub enum MoveStep {
     Delete,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     /// Look: there is no such object.
     Absent,
-    /// Look: there is one. Send: there was one before.
+    /// Look: it exists. Send: it already existed.
     Present,
-    /// Send: the store took it.
+    /// Send: the store accepted it.
     Stored,
     /// Compare: the same bytes.
     Same,
@@ -52,9 +52,9 @@ pub enum StepOutcome {
     Different,
     /// Delete: the file is gone.
     Deleted,
-    /// Any step: no answer, or one that may be another later.
+    /// Any step: no answer, or one that may change later.
     NoAnswer,
-    /// Any step: the local file is gone or has changed since it was looked at.
+    /// Any step: the local file is gone or has changed since it was examined.
     Changed,
 }
 
@@ -65,25 +65,25 @@ pub enum NextStep {
     Do(MoveStep),
     /// Nothing before this time: the store did not answer.
     WaitUntil(Nanos),
-    /// The part has come to its end.
+    /// The part is finished.
     End(Ending),
 }
 
 /// How a part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The store has it, and has shown so.
+    /// The store has it, and has proven it.
     Settled {
-        /// Whether it was sent here rather than found there.
+        /// Whether it was sent now, rather than found there.
         sent: bool,
     },
-    /// An object of its name has other bytes. The local file is as it was.
+    /// The object with its name has other bytes. The local file is unchanged.
     Refused,
     /// The local file was gone or replaced before the store had it.
     Withdrawn,
 }
 
-/// One part on its way.
+/// The progress of one part.
 #[derive(Clone, Debug)]
 pub struct PartPlan {
     state: State,
@@ -99,7 +99,7 @@ enum State {
 }
 
 impl PartPlan {
-    /// A part of which nothing is known but that its file is there. `keeps_local`: a copy is made, nothing is deleted.
+    /// A part whose file exists; nothing else is known. `keeps_local`: copy, and delete nothing.
     pub fn new(keeps_local: bool) -> PartPlan {
         PartPlan {
             state: State::To(MoveStep::Look),
@@ -117,10 +117,10 @@ impl PartPlan {
         }
     }
 
-    /// Takes in what became of the step that [`PartPlan::next`] asked for.
+    /// Handles the outcome of the step that [`PartPlan::next`] returned.
     ///
     /// # Panics
-    /// The outcome is none of that step.
+    /// The step cannot have this outcome.
     pub fn on(&mut self, outcome: StepOutcome, patience: &mut Patience, now: Nanos) {
         let State::To(step) = self.state else {
             panic!("{outcome:?} of a part that has ended")
@@ -138,7 +138,7 @@ impl PartPlan {
             (MoveStep::Compare, StepOutcome::Same) => State::To(MoveStep::Delete),
             (MoveStep::Compare, StepOutcome::Different) => State::Ended(Ending::Refused),
             (MoveStep::Delete, StepOutcome::Deleted) => settled,
-            // What is in the store was compared with a file that is no more.
+            // The object in the store was compared with a file that no longer exists.
             (_, StepOutcome::Changed) => State::Ended(Ending::Withdrawn),
             (_, StepOutcome::NoAnswer) => State::To(MoveStep::Look),
             (step, outcome) => panic!("{step:?} cannot end with {outcome:?}"),
@@ -152,12 +152,12 @@ impl PartPlan {
     }
 }
 
-/// Knows how long to leave a store alone that did not answer. Shared by all parts: one link serves them all.
+/// How long to wait for a store that didn't answer. Shared by all parts, which use the same link.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
     until: Option<Nanos>,
     wait: Duration,
-    /// Steps that had no answer, each of which is tried again.
+    /// Steps without an answer, each of which is retried.
     pub retries: u64,
     /// Since when there has been no answer.
     pub silent_since: Option<Nanos>,
@@ -198,7 +198,7 @@ mod tests {
         StepOutcome::Changed,
     ];
 
-    /// A local file and an object, as far as a plan can tell.
+    /// A local file and an object, as far as a plan can distinguish them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct World {
         local: bool,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     impl World {
-        /// Carries a step out; `heard`: its answer arrives.
+        /// Carries out a step; `heard`: its answer arrives.
         fn carry_out(&mut self, step: MoveStep, heard: bool) -> StepOutcome {
             let outcome = match step {
                 MoveStep::Look if self.object.is_some() => StepOutcome::Present,
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Goes on until the end, or until so many steps were made; answers get lost where a bit of `lost` is set.
+    /// Runs until the end, or for `steps_max` steps; answers are lost where a bit of `lost` is set.
     fn go_on(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
         let (mut plan, mut patience, mut now) =
             (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
@@ -255,8 +255,8 @@ mod tests {
         None
     }
 
-    /// Killed after each step, with any answers lost before and after: what is left is whole, and the next attempt
-    /// settles it.
+    /// Killed after each step, with any answers lost before and after: the remaining state is consistent, and the next
+    /// attempt settles it.
     #[test]
     fn a_move_killed_at_any_step_loses_nothing_and_is_settled_by_the_next() {
         for keeps_local in [false, true] {
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// An object with other bytes ends the move, whatever gets lost; neither end changes.
+    /// An object with other bytes ends the move, whatever is lost; neither end changes.
     #[test]
     fn an_object_with_other_bytes_is_refused_and_stays() {
         for lost in 0..256 {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Each step takes the outcomes it can have, and no others.
+    /// Each step accepts its possible outcomes, and no others.
     #[test]
     fn a_step_has_its_own_outcomes() {
         let at = |step| PartPlan {

@@ -1,9 +1,10 @@
-//! The way back: fetches the parts of a lake from an object store into a folder, so that everything that reads folders
-//! reads them. Can be killed at any time and run again.
+//! Fetches the parts of a lake from an object store into a folder, for all tools that read folders. Can be killed at
+//! any time and run again.
 //!
-//! Of a lake, the newest version is fetched: its parts, then the version.
+//! For a compacted lake, the newest version is fetched: its parts, then the version.
 //!
-//! The rule: a file gets a part's name when it is whole and on the disk; one that is there with other bytes is an error.
+//! The rule: a file gets a part's name only when it is complete and on disk; an existing file with other
+//! bytes is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,46 +26,46 @@ use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting}
 /// What was fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PullCounts {
-    /// Parts that were fetched and compared with what the store says of them.
+    /// Parts that were fetched and compared with the store's statement.
     pub parts_fetched: u64,
     /// Their bytes.
     pub bytes_fetched: u64,
-    /// Parts that were here before, byte for byte.
+    /// Parts that were already here, byte for byte.
     pub parts_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
-    /// Parts that differ from a file of their name here; neither was changed.
+    /// Parts that differ from the file of their name here; neither was changed.
     pub parts_refused: u64,
-    /// Objects that are no parts or whose keys cannot be names of files.
+    /// Objects that aren't parts, or whose keys aren't valid file names.
     pub objects_left_out: u64,
-    /// Requests without a useful answer, each tried again.
+    /// Requests without a useful answer, each of which was retried.
     pub retries: u64,
 }
 
 /// Fetches a lake.
 pub struct Puller<'a> {
-    /// Where from.
+    /// The source.
     pub address: &'a RemoteAddress,
     /// The store.
     pub store: &'a dyn RemoteStore,
-    /// Where to.
+    /// The destination.
     pub folder: &'a Path,
-    /// The store may be silent for so long.
+    /// How long the store may be silent.
     pub silence_max: Duration,
     /// Ends it early.
     pub stop: &'a StopWaiting,
-    /// Is shown what was fetched of so many bytes.
+    /// Gets the counts so far, and the total number of bytes.
     pub progress: &'a dyn Fn(&PullCounts, u64),
-    /// Takes what the user should know.
+    /// Gets messages for the user.
     pub tell: &'a dyn Fn(&str),
 }
 
 impl Puller<'_> {
-    /// Fetches all parts that are not here. What was done is in `counts`, also after an error.
+    /// Fetches all parts that aren't here. `counts` is valid even after an error.
     ///
     /// # Errors
-    /// The store does not answer for too long, or refuses; the folder belongs to another lake, or cannot be written to;
-    /// the first of the parts that are refused.
+    /// The store doesn't answer for too long, or refuses; the folder belongs to another lake, or cannot be written to;
+    /// the first of the refused parts.
     pub fn run(&self, counts: &mut PullCounts) -> Result<(), RemoteError> {
         let mut ask = Asking::new(self.silence_max, self.stop.clone());
         let result = self.fetch_all(&mut ask, counts);
@@ -99,7 +100,7 @@ impl Puller<'_> {
                     break;
                 }
             };
-            // Its parts may have been deleted because there is a newer one.
+            // Its parts may have been deleted because a newer version exists.
             let before = catalog.version;
             stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
             let is_newer = stored
@@ -112,7 +113,7 @@ impl Puller<'_> {
         forget_moved(self.folder)
     }
 
-    /// A version of a lake, and what was captured since; the version comes last.
+    /// Fetches a version of a lake, and parts captured since; the version comes last.
     fn fetch_lake(
         &self,
         ask: &mut Asking,
@@ -162,7 +163,7 @@ impl Puller<'_> {
             .flatten()
             .map(|part| (&*part.path, part))
             .collect();
-        // Until the new version is there, its parts are nothing to whoever reads the one before.
+        // Until the new version is committed, readers of the previous one must ignore its parts.
         if ours.version > 0 && ours.version < catalog.version {
             guard::mark_pending(self.folder, catalog.version)?;
         }
@@ -173,7 +174,7 @@ impl Puller<'_> {
         };
         let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
         self.fetch_wanted(ask, stored, &is_wanted, &is_known, counts)?;
-        // What a log names need not be in the version.
+        // Parts named by a log need not be in the version.
         let mut named = BTreeSet::new();
         for table in catalog.parts.keys() {
             let parts = delta::log_files(self.folder, table)?
@@ -190,7 +191,7 @@ impl Puller<'_> {
         Ok(())
     }
 
-    /// Makes names of parts durable, and the catalog's folder.
+    /// Makes the names of parts durable, and the catalog's folder.
     fn sync<'b>(&self, parts: impl Iterator<Item = &'b &'b str>) -> Result<(), RemoteError> {
         let catalog = self.folder.join(CATALOG_FOLDER);
         std::fs::create_dir_all(&catalog).map_err(RemoteError::io(&catalog))?;
@@ -211,7 +212,7 @@ impl Puller<'_> {
         Ok(())
     }
 
-    /// All objects that are wanted and not here.
+    /// Fetches all objects that are wanted and not here.
     fn fetch_wanted(
         &self,
         ask: &mut Asking,
@@ -249,7 +250,7 @@ impl Puller<'_> {
                 false => ask.until_answered(|| self.fetch(object, relative)),
             };
             match fetched {
-                // Files of logs are no parts.
+                // Files of logs aren't parts.
                 Ok(_) if is_of_log(relative) => {}
                 Ok(Fetched::New) => {
                     counts.parts_fetched += 1;
@@ -272,7 +273,7 @@ impl Puller<'_> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// One part.
+    /// Fetches one part.
     fn fetch(&self, object: &ObjectFacts, relative: &str) -> Result<Fetched, RemoteError> {
         let path = self.folder.join(relative);
         let object_name = || format!("s3://{}/{}", self.address.bucket, object.key);
@@ -311,8 +312,8 @@ impl Puller<'_> {
             Ok(true)
         })?;
         file.sync_all().map_err(io)?;
-        // What arrived is held against the store's tag. Where that says nothing, the length and the transport's checks
-        // have to do, and the checksums in the part when it is read.
+        // The received bytes are compared with the store's tag. If that proves nothing, the length and the transport's
+        // checks have to suffice, and the checksums in the part when it is read.
         let print = Fingerprint::read(File::open(&open).map_err(io)?, object.bytes).map_err(io)?;
         if bytes != object.bytes || print.likeness(object) == Likeness::Different {
             return Err(RemoteError::Conflict {
@@ -325,7 +326,7 @@ impl Puller<'_> {
     }
 }
 
-/// What a part is called until it is whole.
+/// The name of a part until it is complete.
 fn open_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(".open");

@@ -1,8 +1,8 @@
-//! S3, and what speaks like it, by object_store: credentials and endpoints as other tools take them from the environment,
-//! signatures, and stores' dialects. Its requests are asynchronous; one thread waits for each of them here, with a runtime
-//! of its own, and nobody else does.
+//! S3 and compatible stores, by object_store: it handles credentials and endpoints from the environment like other
+//! tools, signatures, and stores' dialects. Its requests are asynchronous; here a single thread waits for each of them,
+//! with its own runtime.
 //!
-//! The rule: object_store tries nothing again by itself. So whatever is retried is counted.
+//! The rule: object_store retries nothing itself. So every retry is counted.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -26,13 +26,13 @@ use crate::error::RemoteError;
 use crate::folder::MARK_NAME;
 use crate::store::{ObjectFacts, RemoteStore, Sent, StopWaiting, piece_bytes};
 
-/// How often whoever waits looks whether it is to end.
+/// How often a wait checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// A connection is there within this time, or the store does not answer.
+/// Without a connection within this time, the store doesn't answer.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// A request is answered within this time: 16 MiB at little more than 1 Mbit/s. `AWS_TIMEOUT` is for slower links.
+/// Time limit of a request: 16 MiB at little more than 1 Mbit/s. `AWS_TIMEOUT` raises it for slower links.
 const REQUEST_MAX: Duration = Duration::from_secs(120);
-/// A piece of a file that had no answer is asked for again so often before the whole file is.
+/// How often a piece without an answer is requested again before the whole file is.
 const PIECE_RETRIES: u32 = 4;
 /// Objects are read in pieces of this size.
 const READ_BYTES: u64 = 8 << 20;
@@ -44,23 +44,23 @@ pub(crate) struct S3Store {
     runtime: tokio::runtime::Runtime,
     stop: StopWaiting,
     retries: Cell<u64>,
-    /// Whether the environment has keys; if not, the machine is asked for some.
+    /// Whether the environment has keys; if not, the machine is asked for them.
     has_keys: bool,
 }
 
-/// An endpoint without TLS is used only if somebody says so.
+/// An endpoint without TLS is used only with explicit permission.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} has no TLS; set AWS_ALLOW_HTTP=true if that is meant")]
 struct PlainEndpoint(String);
 
 impl S3Store {
-    /// With what the environment says. Nothing is sent yet.
+    /// With the settings in the environment. Nothing is sent yet.
     pub fn open(address: &RemoteAddress, stop: StopWaiting) -> Result<S3Store, RemoteError> {
         let setup = |source| RemoteError::Setup {
             address: address.to_string(),
             source,
         };
-        // TLS by ring, as everywhere in this program. Somebody may have said so before.
+        // TLS by ring, as everywhere in this program. It may already be installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -73,7 +73,7 @@ impl S3Store {
         let options = ClientOptions::new()
             .with_connect_timeout(CONNECT_MAX)
             .with_timeout(REQUEST_MAX);
-        // Last, since it replaces what the environment says of the client: that is taken again below.
+        // Last, since it replaces the client settings from the environment, which are applied again below.
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&address.bucket)
             .with_retry(retry);
@@ -107,7 +107,7 @@ impl S3Store {
         })
     }
 
-    /// Waits for an answer, as long as nobody wants an end.
+    /// Waits for an answer, until told to stop.
     fn wait<T>(
         &self,
         key: &str,
@@ -146,7 +146,7 @@ impl S3Store {
         }
     }
 
-    /// The same of a request that sends something: all it can fail to find is the bucket.
+    /// The same for a request that sends something: only the bucket can be missing then.
     fn error_of_sending(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Gone { bucket, .. } => RemoteError::NoBucket { bucket },
@@ -154,8 +154,8 @@ impl S3Store {
         }
     }
 
-    /// The same of a list. The library does not tell a missing bucket from other trouble there, but does where something
-    /// is to be sent; an upload that is begun and taken back sends nothing.
+    /// The same for a list. The library doesn't distinguish a missing bucket from other errors there, but does so for
+    /// uploads; an upload that is started and aborted sends nothing.
     fn error_of_listing(&self, folder: &str, error: RemoteError) -> RemoteError {
         let probe = Key::from(format!("{folder}/{MARK_NAME}"));
         match self.wait(folder, self.client.create_multipart(&probe)) {
@@ -188,7 +188,7 @@ impl S3Store {
         };
         let sent = self.wait(key, async {
             match send(PutMode::Create).await {
-                // AWS_CONDITIONAL_PUT=disabled, for stores that do not know If-None-Match: looking first has to do.
+                // AWS_CONDITIONAL_PUT=disabled, for stores without If-None-Match: the lookup beforehand has to suffice.
                 Err(Error::NotImplemented { .. }) => send(PutMode::Overwrite).await,
                 sent => sent,
             }
@@ -196,7 +196,7 @@ impl S3Store {
         sent.map_err(|error| self.error_of_sending(error))
     }
 
-    /// Sends a file in pieces, each in a request of its own.
+    /// Sends a file in pieces, one request each.
     fn send_pieces(&self, key: &str, path: &Path, piece_bytes: u64) -> Result<Sent, RemoteError> {
         let to = Key::from(key);
         let upload = self.wait(key, self.client.create_multipart(&to));
@@ -225,14 +225,14 @@ impl S3Store {
         match send() {
             Ok(_) => Ok(Sent::Stored),
             Err(error) => {
-                // Pieces of an upload that does not end cost money. If this fails too, a lifecycle rule has to do it.
+                // Pieces of an unfinished upload cost money. If this fails too, a lifecycle rule has to remove them.
                 let _ = self.wait(key, self.client.abort_multipart(&to, &upload));
                 Err(error)
             }
         }
     }
 
-    /// Asks for one piece of many again when there is no answer: the other pieces are not lost with it.
+    /// Requests a piece again if there is no answer, so that the other pieces aren't lost with it.
     fn of_piece<T, F: Future<Output = object_store::Result<T>>>(
         &self,
         key: &str,
@@ -257,7 +257,7 @@ impl S3Store {
     }
 }
 
-/// Client options that the environment gives (AWS_ALLOW_HTTP, AWS_TIMEOUT, AWS_PROXY_URL …), over ours.
+/// Adds client options from the environment (AWS_ALLOW_HTTP, AWS_TIMEOUT, AWS_PROXY_URL …), which override ours.
 fn with_environment(options: ClientOptions) -> ClientOptions {
     std::env::vars().fold(options, |options, (name, value)| {
         let key = name

@@ -1,7 +1,7 @@
-//! What is needed of an object store, and how its word on an object's bytes is read.
+//! The interface to an object store, and how its statements about an object's bytes are interpreted.
 //!
-//! The rule: a method returns only after the store has answered; whoever calls it decides what follows. Time-outs and
-//! unanswered requests are [`RemoteError::Unreachable`], after which nothing is known of what was asked for.
+//! The rule: a method returns only after the store has answered; the caller decides what follows. Timeouts and
+//! unanswered requests are [`RemoteError::Unreachable`], after which the outcome of the request is unknown.
 
 use std::io;
 use std::path::Path;
@@ -10,35 +10,35 @@ use std::sync::Arc;
 use crate::address::RemoteAddress;
 use crate::error::RemoteError;
 
-/// Says whether to give up waiting for an answer; asked several times a second.
+/// Returns whether to give up waiting for an answer; called several times a second.
 pub type StopWaiting = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What a store says of an object.
+/// A store's statement about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFacts {
     /// Its key.
     pub key: String,
     /// Its size.
     pub bytes: u64,
-    /// Its entity tag, without quotes. S3's is the MD5 of the bytes, or of the MD5s of what they were sent in, unless it
-    /// encrypts with a key of the user's.
+    /// Its entity tag, without quotes. S3's is the MD5 of the bytes, or of the MD5s of the pieces in which they were
+    /// sent, unless it encrypts with a key of the user's.
     pub etag: Option<String>,
     /// When it was sent, by the store's clock, in milliseconds since 1970.
     pub modified_ms: u64,
 }
 
-/// What became of bytes that were sent.
+/// The outcome of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// The store has them now.
     Stored,
-    /// An object of this name was there before; it was not touched.
+    /// An object with this name already existed; it was not touched.
     Exists,
 }
 
-/// An object store, as far as it is used here.
+/// The operations of an object store that are used here.
 pub trait RemoteStore: Send {
-    /// Asks what there is under a key. `None`: nothing.
+    /// Looks up a key. `None`: no such object.
     ///
     /// # Errors
     /// The store does not answer, or refuses.
@@ -50,48 +50,48 @@ pub trait RemoteStore: Send {
     /// The store does not answer, or refuses; the file cannot be read.
     fn send_file(&self, key: &str, path: &Path, bytes: u64) -> Result<Sent, RemoteError>;
 
-    /// Sends a few bytes.
+    /// Sends a small object.
     ///
     /// # Errors
     /// As [`RemoteStore::send_file`].
     fn send_bytes(&self, key: &str, bytes: &[u8]) -> Result<Sent, RemoteError>;
 
-    /// Sends a few bytes in place of what is there: for hints, which say nothing that other objects do not say.
+    /// Sends a small object, replacing an existing one: for hints, whose information other objects have as well.
     ///
     /// # Errors
     /// As [`RemoteStore::look`].
     fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError>;
 
-    /// Deletes an object; one that is not there is no error.
+    /// Deletes an object; a missing one is not an error.
     ///
     /// # Errors
     /// As [`RemoteStore::look`].
     fn delete(&self, key: &str) -> Result<(), RemoteError>;
 
-    /// Reads an object from its beginning to its end in pieces; false from `each` ends it early.
+    /// Reads an object from start to end in pieces; `each` returns false to end early.
     ///
     /// # Errors
-    /// The store does not answer, or refuses, or has no such object; or what `each` could not do.
+    /// The store doesn't answer, or refuses, or has no such object; or an error of `each`.
     fn read(
         &self,
         key: &str,
         each: &mut dyn FnMut(&[u8]) -> Result<bool, RemoteError>,
     ) -> Result<(), RemoteError>;
 
-    /// All objects whose keys begin with a folder, in the order of their keys; at most `count_max`.
+    /// All objects whose keys are below a folder, in key order; at most `count_max`.
     ///
     /// # Errors
     /// As [`RemoteStore::look`].
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<ObjectFacts>, RemoteError>;
 
-    /// Requests for pieces that had no answer and were made again within the methods above.
+    /// Requests for pieces that got no answer and were repeated within the methods above.
     fn retries(&self) -> u64;
 }
 
 /// Opens the store of an address, with credentials, endpoint and region from the environment (`AWS_…`).
 ///
 /// # Errors
-/// This program was built without object stores, or the environment makes no sense. The store is not asked yet.
+/// This program was built without object stores, or the environment is invalid. The store isn't contacted yet.
 pub fn open_store(
     address: &RemoteAddress,
     stop: StopWaiting,
@@ -107,41 +107,41 @@ pub fn open_store(
     }
 }
 
-/// Objects of a lake at most, as their names are kept in memory: 40 years of hourly parts of 25 tables.
+/// Maximum objects in a lake, as their names are kept in memory: 40 years of hourly parts of 25 tables.
 pub(crate) const OBJECTS_MAX: usize = 10_000_000;
 /// Files up to this size are sent in one request, larger ones in several.
 pub const SINGLE_BYTES_MAX: u64 = 16 << 20;
-/// S3 takes this many pieces of a file at most.
+/// S3's maximum number of pieces per file.
 const PIECES_MAX: u64 = 10_000;
 
-/// Size of the pieces in which a file is sent; `None` where it goes in one. The same for the same size, so that the tag
-/// of what was sent long ago can be computed again.
+/// Size of the pieces in which a file is sent; `None` if it is sent whole. Depends only on the file's size, so that the
+/// tag of an object sent long ago can be recomputed.
 pub fn piece_bytes(bytes: u64) -> Option<u64> {
     const PIECE: u64 = 8 << 20;
-    // In whole mebibytes, as other tools choose them.
+    // In whole MiB, as other tools choose them.
     let least = bytes.div_ceil(PIECES_MAX).next_multiple_of(1 << 20);
     (bytes > SINGLE_BYTES_MAX).then_some(least.max(PIECE))
 }
 
-/// A file as it was when it was read: its size, and the tags that S3 gives to those bytes.
+/// A file as it was when read: its size, and the tags that S3 gives to those bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Its size.
     pub bytes: u64,
-    /// MD5 of the whole in hexadecimal.
+    /// MD5 of the whole file in hexadecimal.
     pub md5: String,
-    /// The tag of several pieces of [`piece_bytes`].
+    /// The tag when sent in several pieces of [`piece_bytes`].
     pub pieces_tag: Option<String>,
 }
 
-/// How far a store's word on an object reaches.
+/// What a store's statement proves about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Likeness {
     /// Its tag is the MD5 of these bytes.
     Same,
-    /// Its size or its MD5 is another.
+    /// Its size or its MD5 differs.
     Different,
-    /// Its tag is of another kind: the bytes have to be read to know.
+    /// Its tag is of another kind: only reading the bytes can tell.
     Unknown,
 }
 
@@ -192,7 +192,7 @@ impl Fingerprint {
         })
     }
 
-    /// Compares with what a store says.
+    /// Compares with a store's statement.
     pub fn likeness(&self, facts: &ObjectFacts) -> Likeness {
         if facts.bytes != self.bytes {
             return Likeness::Different;
@@ -203,7 +203,7 @@ impl Fingerprint {
         if etag == self.md5 || Some(etag) == self.pieces_tag.as_deref() {
             Likeness::Same
         } else {
-            // With encryption by a key of the user's, or other pieces, the tag says nothing.
+            // If encrypted with a key of the user's, or sent in other pieces, the tag proves nothing.
             Likeness::Unknown
         }
     }
@@ -213,7 +213,7 @@ impl Fingerprint {
 mod tests {
     use super::*;
 
-    /// Tags as S3 documents them; the values are of `md5sum`, and of `md5sum` over the pieces' sums.
+    /// Tags as documented by S3; the values are from `md5sum`, and from `md5sum` over the sums of the pieces.
     #[test]
     fn fingerprints_are_what_s3_answers() {
         let small = Fingerprint::read(&b"brunt\n"[..], 6).unwrap();

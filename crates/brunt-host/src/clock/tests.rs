@@ -4,18 +4,18 @@ use super::*;
 
 const MS: f64 = 1e6;
 
-/// Two clocks and the way between them, in nanoseconds of true time, which is ours.
+/// Two clocks and the link between them, in nanoseconds of true time, which is ours.
 struct Pair {
     offset: f64,
     rate: f64,
-    /// The rate's change over time: a slow swing within what is assumed of quartz.
+    /// The change of the rate over time: a slow swing within the assumption about quartz.
     swing: f64,
-    /// Least delay there and back, and the mean of what queues add.
+    /// The minimum delay in each direction, and the mean queueing delay.
     delay: [f64; 2],
     queues: f64,
 }
 
-/// How long one swing takes.
+/// Period of the swing.
 const SWING_NS: f64 = 60e9;
 
 impl Pair {
@@ -41,7 +41,7 @@ impl Pair {
         }
     }
 
-    /// Rounds as a run has them: eight before, one each second during it, eight after.
+    /// Rounds as in a run: eight before, one per second during it, eight after.
     fn track(&self, begin: f64, seconds: u32, random: &mut Random) -> ClockTrack {
         let mut track = ClockTrack::default();
         let last = begin + f64::from(seconds) * 1e9;
@@ -61,9 +61,9 @@ impl Pair {
     }
 }
 
-/// A thousand estimates of clocks up to 500 ms off, running apart by up to 200 ppm, over links whose delays are the
-/// same both ways or up to ten times as long one way: how many hold the truth, and how wide they are in parts of the
-/// shortest round trip.
+/// A thousand estimates of clocks up to 500 ms off, drifting by up to 200 ppm, over links whose delays are equal in
+/// both directions or differ by up to a factor of ten: returns how many contain the truth, and their widths relative to
+/// the shortest round trip.
 fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
     let (mut held, mut widths) = (0, Vec::new());
     for index in 0..1000 {
@@ -112,12 +112,12 @@ fn the_true_offset_lies_in_the_interval() {
             "asymmetric {asymmetric}: {held} of 1000 hold; width / round trip: p50 {median:.2}, p99 {p99:.2}"
         );
         assert!(held >= 990, "{held} of 1000 intervals hold the true offset");
-        // Not by being wide: a single best round would be 1.
+        // Not because it is wide: a single best round would be 1.
         assert!(median <= 1.1, "{median}");
     }
 }
 
-/// The middle of a round over an asymmetric link is wrong by half of what the ways differ; the interval says so.
+/// The middle of a round over an asymmetric link is off by half the difference of the delays; the interval covers that.
 #[test]
 fn asymmetry_is_within_the_interval_and_not_hidden() {
     let pair = Pair {
@@ -139,7 +139,7 @@ fn asymmetry_is_within_the_interval_and_not_hidden() {
     );
 }
 
-/// Over a minute the drift is known far better than the clocks are together.
+/// Over a minute, the drift is known far more accurately than the offset.
 #[test]
 fn drift_is_found() {
     let pair = Pair {
@@ -157,8 +157,8 @@ fn drift_is_found() {
     );
 }
 
-/// A clock whose rate follows the temperature of a day: no line fits all rounds, and those of the last minutes still say as
-/// much as in a short run.
+/// A clock whose rate follows the day's temperature: no line fits all rounds, but those of the last minutes give as
+/// good an estimate as a short run.
 #[test]
 fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     let mut random = Random::new(5);
@@ -192,7 +192,7 @@ fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     );
 }
 
-/// A clock whose rate is changed by NTP in the middle has wider intervals, which hold; one that is set has none.
+/// A clock whose rate NTP changes halfway has wider intervals, which remain valid; one that is set has none.
 #[test]
 fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     let check = |jump: f64, slew: f64| {
@@ -233,7 +233,7 @@ fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     assert!(steady.unwrap().model == RateModel::Constant && steady.unwrap().offset.contains(truth));
 }
 
-/// Times that no clock shows are refused and counted, whatever they are.
+/// Impossible times of all kinds are refused and counted.
 #[test]
 fn impossible_times_are_counted() {
     let round = |times: [u64; 4]| {
@@ -263,7 +263,7 @@ fn impossible_times_are_counted() {
     );
     track.add(round([10, 115, 116, 20])).unwrap();
     let offset = track.estimate(Nanos(15)).unwrap().offset;
-    // 96 to 105, and what two clocks may run apart in 5 ns.
+    // 96 to 105, plus the drift of two clocks in 5 ns.
     assert_eq!(offset, ClockOffset { low: 95, high: 106 });
     assert_eq!(
         (offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))),
@@ -271,7 +271,7 @@ fn impossible_times_are_counted() {
     );
 }
 
-/// However long it goes on, memory is bounded and the estimate holds.
+/// However many rounds there are, memory is bounded and the estimate is valid.
 #[test]
 fn a_long_track_stays_small() {
     let pair = Pair {

@@ -1,12 +1,12 @@
-//! Who makes a run together, so that it goes on without those that are lost as long as somebody is left. Shared by the
-//! loads of all jobs that run at once; asked by a host's thread when its host is gone.
+//! The members of a run, which continues without lost hosts as long as one member is left. Shared by the loads of all
+//! jobs that run at once; a host's thread asks it when its host is lost.
 //!
-//! The rule: who was lost stays lost, so a company is for all runs of a point.
+//! The rule: a lost member stays lost, so one company serves all runs of a point.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The conversations of a run, and the jobs on this machine.
+/// The connections of a run, and the jobs on this machine.
 #[derive(Debug)]
 pub struct HostCompany {
     members: usize,
@@ -14,7 +14,7 @@ pub struct HostCompany {
 }
 
 impl HostCompany {
-    /// Of so many: each host of each job is one, and so is each job without hosts.
+    /// With `members`: each host of each job counts as one, and so does each job without hosts.
     pub fn new(members: usize) -> HostCompany {
         HostCompany {
             members,
@@ -22,7 +22,7 @@ impl HostCompany {
         }
     }
 
-    /// A host is lost to the job in this lane; whether somebody is left.
+    /// Marks a host as lost to the job in this lane; whether a member is left.
     pub(super) fn lose(&self, host: &str, lane: u32) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.insert((host.to_string(), lane));

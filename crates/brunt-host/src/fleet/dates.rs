@@ -1,6 +1,6 @@
-//! Times of a host put on our clock: those of what it says now, and of requests that it recorded long before.
+//! Converts a host's times to our clock: those of current messages, and of requests that it recorded long before.
 //!
-//! The rule: all times of one thing are moved by the same estimate, so that none of them changes places with another.
+//! The rule: all times of one item are converted by the same estimate, so that their order never changes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::clock::{ClockEstimate, ClockTrack};
 
-/// Between two estimates that are kept, at first. Clocks change their rates by 1 ppm in minutes: in ten seconds, far less than
-/// the error of an estimate.
+/// Initial interval between kept estimates. Clock rates change by 1 ppm in minutes: in ten seconds, far less than the
+/// error of an estimate.
 const EVERY: Duration = Duration::from_secs(10);
-/// Estimates that are kept; of more, every other goes, and they are kept half as often.
+/// Maximum number of kept estimates; when full, every other one is dropped and the interval doubles.
 const KEPT_MAX: usize = 4096;
 
 /// Estimates of one host's clock, the newest last.
 #[derive(Debug)]
 pub(super) struct Dates {
-    /// Since the last round: an estimate looks at all rounds, which is too much for each interval.
+    /// Cached since the last round: an estimate examines all rounds, which is too slow for each interval.
     newest: Option<ClockEstimate>,
     kept: VecDeque<ClockEstimate>,
     every: Duration,
@@ -34,12 +34,12 @@ impl Dates {
         }
     }
 
-    /// There was a round.
+    /// A clock round completed.
     pub fn round(&mut self) {
         self.newest = None;
     }
 
-    /// The estimate of now. `None` when a clock was set.
+    /// The current estimate. `None` if a clock was set.
     pub fn now(&mut self, track: &ClockTrack, now: Nanos) -> Option<ClockEstimate> {
         if self.newest.is_none() {
             self.newest = track.estimate(now);
@@ -48,7 +48,7 @@ impl Dates {
         self.newest
     }
 
-    /// Keeps an estimate of now, if the last one is old enough: requests of now may come later.
+    /// Keeps a current estimate, if the last one is old enough: requests of this moment may arrive later.
     pub fn look(&mut self, track: &ClockTrack, now: Nanos) {
         if self.is_due(now) {
             self.now(track, now);
@@ -77,7 +77,7 @@ impl Dates {
         self.kept.push_back(estimate);
     }
 
-    /// The estimate that is nearest to a moment of their clock, not `newest` if there is a nearer one.
+    /// The kept estimate nearest to a moment of the host's clock, or `newest` if that is nearer.
     fn near(&self, theirs: Nanos, newest: ClockEstimate) -> ClockEstimate {
         let their_time = |estimate: &ClockEstimate| estimate.offset.to_theirs(estimate.at);
         let after = self
@@ -92,7 +92,7 @@ impl Dates {
             .unwrap_or(newest)
     }
 
-    /// Requests, each by the estimate of its time.
+    /// Converts requests, each by the estimate nearest to its time.
     pub fn requests(&self, requests: &mut [RequestRecord], newest: ClockEstimate) {
         for request in requests {
             let estimate = self.near(request.intended, newest);
@@ -116,7 +116,7 @@ pub(super) fn dated_interval(
 
 pub(super) fn dated_outcome(outcome: Outcome, estimate: &ClockEstimate) -> Outcome {
     let ours = |at: Nanos| match at {
-        // Of a worker that never began.
+        // From a worker that never began.
         Nanos(0) | Nanos::MAX => at,
         at => estimate.to_ours(at),
     };
@@ -149,7 +149,8 @@ mod tests {
         }
     }
 
-    /// A clock whose rate changes: a request of an hour ago is put where it was, not where the rate of now would have it.
+    /// With a drifting clock, a request of an hour ago is converted by the estimate of that time, not
+    /// by the current one.
     #[test]
     fn old_requests_have_old_estimates() {
         let mut dates = Dates::new();

@@ -1,8 +1,8 @@
-//! Faults on other hosts: put in and removed by whoever drives one, with times put on our clock by the thread that holds the
-//! host.
+//! Faults on other hosts: injected and removed by the fault driver, with times converted to our clock
+//! by the host's thread.
 //!
-//! The rule: whoever asked hears how it went, whatever becomes of the host. A host that is lost removes its faults itself: its
-//! agent's lease ends.
+//! The rule: every caller gets a result, even if the host is lost. A lost host removes its faults itself, when its
+//! agent's lease expires.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,42 +17,42 @@ use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
 use crate::session::HostNews;
 
-/// Longest time for a fault to show or to be gone: locking the memory of a large host takes minutes.
+/// Longest time until a fault or its removal is verified: locking the memory of a large host takes minutes.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
-/// The same for one that is taken back because it did not show in that time.
+/// The same for taking back a fault that wasn't verified in that time.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(60);
-/// An agent says at once what went through its bridge; whoever asks is in the middle of a run.
+/// An agent reports its bridge at once; the caller is in the middle of a run.
 const BRIDGE_MAX: Duration = Duration::from_secs(10);
 
-/// How putting a fault in, or removing it, ended.
+/// Why injecting or removing a fault failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FaultEnd {
-    /// The host says no, or that it does not show.
+    /// The host refuses, or could not verify the change.
     #[error("host {host}: {what}")]
     Failed {
         /// Its name in the experiment.
         host: String,
-        /// For a decision.
+        /// For decisions in code.
         kind: HostFaultFailure,
         /// In the agent's words.
         what: String,
     },
-    /// The host was lost. Its agent removes what it had put in.
+    /// The host was lost. Its agent removes the faults it had injected.
     #[error("{0}; its agent removes the fault when its lease runs out")]
     Lost(String),
-    /// There is no answer.
+    /// No answer in time.
     #[error("host {host}: no answer about the fault within {at_most:?}{}", taken_back(.left))]
     Slow {
         /// Its name in the experiment.
         host: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         at_most: Duration,
-        /// Of a fault that was to be put in and did not show: whether it may still come, and why it was not taken back.
+        /// For a fault that could not be verified: whether it was taken back, and if not, why it may still take effect.
         left: Option<Result<(), Box<FaultEnd>>>,
     },
 }
 
-/// What became of a fault that came too late.
+/// What became of a fault that timed out.
 fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
     match left {
         None => String::new(),
@@ -65,41 +65,41 @@ fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
     }
 }
 
-/// Why nothing is known of a bridge.
+/// Why the report of a bridge is missing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HostBridgeError {
     /// The host was lost.
     #[error("{0}; its bridge keeps forwarding until its agent's lease runs out")]
     Lost(String),
-    /// It does not forward any more.
+    /// It no longer forwards.
     #[error("host {0}: its bridge has ended: an interface is gone, or was taken down")]
     Ended(String),
-    /// There is no answer.
+    /// No answer in time.
     #[error("host {host}: its agent did not say within {at_most:?} what went through the bridge")]
     Slow {
         /// Its name in the experiment.
         host: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         at_most: Duration,
     },
 }
 
-/// What is asked of a host about a fault.
+/// A request to a host about a fault.
 #[derive(Debug)]
 pub(super) struct FaultTask {
     pub number: u32,
-    /// `None`: it is to be removed.
+    /// `None` to remove it.
     pub put: Option<HostFault>,
-    /// Told once.
+    /// Gets the result once.
     pub answer: SyncSender<Result<Proof, FaultEnd>>,
 }
 
 impl Fleet {
-    /// Puts a fault in on a host, and waits until it shows. It is removed by its number. One that does not show in time is taken
-    /// back.
+    /// Injects a fault on a host, and waits until it is verified. Its number removes it. A fault that isn't verified in
+    /// time is taken back.
     ///
     /// # Errors
-    /// It is not there, or the host is lost.
+    /// The fault is not in effect, or the host is lost.
     pub fn put_fault(&self, host: &str, what: HostFault) -> Result<(u32, Proof), FaultEnd> {
         self.put_fault_within(host, what, ANSWER_MAX)
     }
@@ -120,7 +120,7 @@ impl Fleet {
             }) => {
                 let left = match self.ask_about(host, number, None, TAKE_BACK_MAX) {
                     Ok(_) => Ok(()),
-                    // It has failed since, and is not there either.
+                    // It has failed in the meantime, so it isn't in effect either.
                     Err(FaultEnd::Failed { kind, .. }) if kind != HostFaultFailure::NotGone => {
                         Ok(())
                     }
@@ -136,18 +136,18 @@ impl Fleet {
         }
     }
 
-    /// Removes a fault, and waits until it is gone.
+    /// Removes a fault, and waits until that is verified.
     ///
     /// # Errors
-    /// It is not gone, or had not been in effect, or the host is lost.
+    /// It is still in effect, or never was, or the host is lost.
     pub fn remove_fault(&self, host: &str, number: u32) -> Result<Proof, FaultEnd> {
         self.ask_about(host, number, None, ANSWER_MAX)
     }
 
-    /// What went through a host's bridge since it began.
+    /// The traffic through a host's bridge since it began.
     ///
     /// # Errors
-    /// There is none, or the host is lost.
+    /// There is no bridge, or the host is lost.
     pub fn bridge_report(&self, host: &str) -> Result<LinkReport, HostBridgeError> {
         let (answer, told) = sync_channel(1);
         let asked = self.tell(host, Lane::default(), KeeperOrder::AskBridge(answer));
@@ -187,10 +187,10 @@ impl Fleet {
     }
 }
 
-/// Told once what went through a bridge.
+/// Gets the report of a bridge once.
 pub(super) type BridgeAnswer = SyncSender<Result<LinkReport, HostBridgeError>>;
 
-/// Faults of a host that somebody waits for.
+/// Requests about faults of a host that await an answer.
 #[derive(Debug, Default)]
 pub(super) struct HeldFaults {
     bridge: Option<BridgeAnswer>,
@@ -198,7 +198,7 @@ pub(super) struct HeldFaults {
 }
 
 impl HeldFaults {
-    /// Asks the host.
+    /// Sends the request to the host.
     pub fn ask(
         &mut self,
         name: &str,
@@ -206,7 +206,7 @@ impl HeldFaults {
         host: &mut RemoteHost,
     ) -> Result<(), HostError> {
         if task.put.is_none() && !host.has_fault(task.number) {
-            // Nothing would be heard of it.
+            // The host would not answer.
             let (host, what) = (name.to_string(), "the fault had failed before".to_string());
             let _ = task.answer.try_send(Err(FaultEnd::Failed {
                 host,
@@ -222,7 +222,7 @@ impl HeldFaults {
         }
     }
 
-    /// Asks the host what went through its bridge. Whoever asked before and has no answer gets none.
+    /// Asks the host for its bridge's report. An earlier request without an answer gets none.
     pub fn ask_bridge(
         &mut self,
         answer: BridgeAnswer,
@@ -232,7 +232,7 @@ impl HeldFaults {
         host.ask_bridge()
     }
 
-    /// Takes what the host says, if it is about faults; `estimate` is of its clock. What is not is handed back.
+    /// Handles a message about faults; `estimate` is for the host's clock. Other messages are returned.
     pub fn take(
         &mut self,
         name: &str,
@@ -266,13 +266,13 @@ impl HeldFaults {
             (news, _) => return Some(news),
         };
         if let Some(waiting) = self.waiting.remove(&number) {
-            // Whoever asked may have gone.
+            // The receiver may be gone.
             let _ = waiting.try_send(answer);
         }
         None
     }
 
-    /// The host was lost.
+    /// Handles the loss of the host.
     pub fn lose(&mut self, why: &str) {
         if let Some(waiting) = self.bridge.take() {
             let _ = waiting.try_send(Err(HostBridgeError::Lost(why.to_string())));

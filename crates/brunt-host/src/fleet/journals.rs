@@ -1,8 +1,8 @@
-//! Journals of acknowledged writes that the workers of a host kept, put into the folder of their run here, as if all workers had
-//! been here: `brunt verify` checks the target against those of all hosts. Driven by the host's thread ([`super::keeper`])
-//! after the run.
+//! Fetches the journals of acknowledged writes that a host's workers kept into the folder of their run here, as if all
+//! workers had been here: `brunt verify` checks the target against those of all hosts. Driven by the host's thread
+//! ([`super::keeper`]) after the run.
 //!
-//! The rule: each worker has a whole journal in the folder, or a note says why not; what is missing is counted.
+//! The rule: each worker has a complete journal in the folder, or a note says why not; missing journals are counted.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use brunt_load::block::journals::{ArrivingJournal, MissingJournal, note_missing}
 use brunt_protocol::JOURNAL_BYTES_MAX;
 use brunt_result::hosts::JournalsLost;
 
-/// Parts that are asked for before one has come: enough to hide a round trip.
+/// Maximum outstanding requests for parts: enough to hide a round trip.
 const PARTS: u64 = 4;
 
 /// Which journals a host is to send, and where they go.
 #[derive(Clone, Debug)]
 pub(super) struct WantedJournals {
-    /// Of the run.
+    /// The run's folder.
     pub folder: PathBuf,
-    /// As it stands in their blocks.
+    /// The run's number, as in the written blocks.
     pub run: u64,
-    /// The first of the host's workers among all.
+    /// The number of the host's first worker among all.
     pub first_worker: u32,
-    /// How many there are.
+    /// The number of workers.
     pub workers: u32,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct WantedJournals {
 #[derive(Debug)]
 pub(super) struct FetchedJournals {
     wanted: WantedJournals,
-    /// How much of each has not come; `None` before the host has said how long they are.
+    /// Bytes of each still to arrive; `None` until the host has reported their lengths.
     left: Option<Vec<u64>>,
-    /// Parts that were asked for and have not come.
+    /// Parts requested that have not arrived.
     asked: u64,
     arriving: Option<ArrivingJournal>,
-    /// Workers whose journals are there.
+    /// Workers whose journals are complete.
     whole: u32,
-    /// Why nothing more is taken.
+    /// Why nothing more is accepted.
     broken: Option<io::Error>,
 }
 
@@ -54,12 +54,12 @@ impl FetchedJournals {
         }
     }
 
-    /// The host said how long they are.
+    /// The host reported their lengths.
     pub fn announce(&mut self, lengths: Vec<u64>) {
         self.left = Some(lengths);
     }
 
-    /// How many parts are to be asked for now.
+    /// How many parts to request now.
     pub fn wants(&mut self) -> u64 {
         let parts = |left: &u64| left.div_ceil(JOURNAL_BYTES_MAX as u64);
         let parts: u64 = match &self.broken {
@@ -76,7 +76,7 @@ impl FetchedJournals {
         more
     }
 
-    /// A part came, of this worker, counted from the host's first: the next that was asked for.
+    /// Takes a part of this worker's journal, counted from the host's first: the next one requested.
     pub fn take(&mut self, worker: u32, bytes: &[u8]) {
         self.asked = self.asked.saturating_sub(1);
         if self.broken.is_none()
@@ -115,14 +115,14 @@ impl FetchedJournals {
         Ok(())
     }
 
-    /// Nothing more is to come.
+    /// Whether no more parts will arrive.
     pub fn is_over(&self) -> bool {
         self.broken.is_some() || self.whole == self.wanted.workers
     }
 
-    /// Notes what is missing where it would stand. `lost`: why the host was lost, if it was.
+    /// Leaves notes in place of missing journals. `lost`: why the host was lost, if it was.
     pub fn conclude(self, host: &str, lost: Option<&str>) -> Option<JournalsLost> {
-        // Its part goes.
+        // Removes the incomplete journal.
         drop(self.arriving);
         let WantedJournals {
             folder,
@@ -141,7 +141,7 @@ impl FetchedJournals {
                 worker: first_worker + worker,
                 why: why.clone(),
             };
-            // Where there is no room for that either, the results say it.
+            // If there is no room for that either, the results report it.
             let _ = note_missing(&folder, &note);
         }
         (!missing.is_empty()).then(|| JournalsLost {
@@ -185,7 +185,7 @@ mod tests {
         FetchedJournals::new(wanted)
     }
 
-    /// As many parts are asked for as there are, and what the host had sent until it was lost stands there; the rest is noted.
+    /// No more parts are requested than exist; what a host sent before it was lost is kept, and the rest is noted.
     #[test]
     fn journals_are_fetched_one_by_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,8 @@ mod tests {
         );
     }
 
-    /// A folder that cannot be written, or what is no journal, ends it: nothing more is asked for, and why is said.
+    /// An unwritable folder or an invalid journal ends the transfer: no more parts are requested, and
+    /// the reason is reported.
     #[test]
     fn what_cannot_be_kept_is_said() {
         for (folder, bytes) in [

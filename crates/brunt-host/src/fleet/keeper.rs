@@ -1,7 +1,8 @@
-//! The thread that holds one host: hears it, asks for its clock, and passes on what the workers there report, with times
-//! put on our clock.
+//! The thread that serves one host: receives its messages, synchronizes its clock, and passes on its workers' reports,
+//! with times converted to our clock.
 //!
-//! The rule: whoever gave a run hears of its end, whatever becomes of the host: each worker ends once, and the run once.
+//! The rule: the owner of a run always learns its end, even if the host is lost: each worker ends once,
+//! and the run once.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};
@@ -31,97 +32,97 @@ use crate::remote::{ConnectOptions, RemoteHost};
 use crate::run_rules::HostPart;
 use crate::session::HostNews;
 
-/// Rounds with the clock before the first run.
+/// Clock rounds before the first run.
 const BURST: u32 = 16;
-/// Between two rounds from then on. Each renews the agent's lease, too.
+/// Interval between later rounds. Each also renews the agent's lease.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
-/// The same once a run has its start: the time at which it begins is what has to be known best.
+/// The same while a start is pending: the clock matters most at the moment the run begins.
 const ASK_BEFORE_START: Duration = Duration::from_millis(10);
-/// Not so often any more, so that the host has nothing else to do when its workers wake up.
+/// Back to the usual interval this long before a start, so that the host is otherwise idle when its workers wake up.
 const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
-/// Then there were some rounds after a start.
+/// By then there were a few rounds after a start.
 const AFTER_START: Duration = Duration::from_secs(2);
-/// How long an order may go unseen.
+/// Longest time until an order is noticed.
 const LOOK: Duration = Duration::from_millis(20);
-/// A host is told so long before a start when it is: of a job that starts after others, which may be hours later.
+/// A host learns its start time this long ahead: a job that starts after others may begin hours later.
 const START_AHEAD: Duration = Duration::from_secs(5);
-/// A host has so long to end a run that is not wanted any more.
+/// Longest time for a host to end a run that was released.
 const RELEASE_MAX: Duration = Duration::from_secs(8);
 
-/// Told to a host's thread.
+/// An order to a host's thread.
 #[derive(Debug)]
 pub(super) enum KeeperOrder {
-    /// Make this ready. Not before the run before is over.
+    /// Prepare this run. The previous run must be over.
     Prepare(Box<HostTask>),
-    /// Start it then, on our clock.
+    /// Start it at this time on our clock.
     Start(Nanos),
-    /// Tell its workers.
+    /// Pass this command to its workers.
     Command(LoadCommand),
-    /// End it if it still goes on, and say when nothing of it is left.
+    /// End the run if it is still going, and report when nothing of it is left.
     Release,
-    /// Sample the host. Not before the samples before are over.
+    /// Sample the host. The previous samples must be over.
     Watch(Box<WatchTask>),
-    /// Samples are due then, on our clock, and in intervals from there.
+    /// Samples are due from this time on our clock, at each interval.
     WatchFrom(Nanos),
     /// Take a last sample.
     Unwatch,
-    /// Put a fault in, or remove it.
+    /// Inject a fault, or remove it.
     Fault(Box<FaultTask>),
-    /// Ask what went through the host's bridge.
+    /// Ask for the report of the host's bridge.
     AskBridge(BridgeAnswer),
-    /// Start or admit a role, of which is told.
+    /// Start or admit a role, and send its news here.
     BeginRole(u32, RoleOrder, Arc<HeardRole>),
-    /// Ask something of a role.
+    /// Pass an order to a role.
     Role(u32, RoleOrder),
 }
 
 /// A host's part of a run.
 #[derive(Debug)]
 pub(super) struct HostTask {
-    /// What the host is asked for.
+    /// The assignment sent to the host.
     pub assignment: Assignment,
     /// Its workers and what they do.
     pub part: HostPart,
     /// The load's kind.
     pub kind: &'static str,
-    /// Where its workers' journals go, if they keep some.
+    /// Where its workers' journals go, if they keep any.
     pub journals: Option<WantedJournals>,
-    /// Where its workers' messages go, which numbers them among all.
+    /// Where its workers' messages go; it numbers them among all workers.
     pub inbox: MessageSender,
-    /// Told once, when nothing of the run is left there.
+    /// Notified once, when nothing of the run is left on the host.
     pub over: SyncSender<HostEnd>,
-    /// Which of the jobs at once it is a part of.
+    /// The lane of its job, among jobs that run at once.
     pub lane: Lane,
-    /// All that make the run.
+    /// All members of the run.
     pub company: Arc<HostCompany>,
 }
 
-/// What is known of a host's part of a run when it is over.
+/// The outcome of a host's part of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HostEnd {
-    /// What the user has to know beside the figures.
+    /// Remarks for the user.
     pub notes: Vec<String>,
-    /// What its devices went through.
+    /// Errors of its devices.
     pub troubles: Vec<String>,
-    /// What it did, and how sure its times are.
+    /// Its figures, and how accurate its times are.
     pub figures: HostFigures,
     /// The engine of its requests.
     pub engine: Option<EngineChoice>,
-    /// How its rings work, if it was asked to measure that.
+    /// The mode of its rings, if it measured that.
     pub ring: Option<RingChoice>,
-    /// A digest of the trace that it replays.
+    /// A digest of the trace it replays.
     pub trace: Option<String>,
     /// Its part of a replay.
     pub replay: Option<String>,
-    /// The page cache's part, if there was one in the way.
+    /// The page cache's share, if it was in use.
     pub page_cache: Option<PageCache>,
-    /// Read by its workers.
+    /// Bytes that its workers read.
     pub read_bytes: u64,
-    /// It was ready to start.
+    /// Whether it was ready to start.
     pub ready: bool,
 }
 
-/// A host's thread, as others have it.
+/// A handle to a host's thread.
 #[derive(Debug)]
 pub(super) struct Keeper {
     orders: Option<Sender<KeeperOrder>>,
@@ -131,7 +132,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Reaches the host, and compares clocks.
+    /// Connects to the host, and compares clocks.
     pub fn connect(
         name: &str,
         address: &HostAddress,
@@ -144,7 +145,7 @@ impl Keeper {
         };
         let mut host = RemoteHost::connect(address, options).map_err(failed)?;
         for _ in 0..BURST {
-            // There is no run that anything could be news of.
+            // No run exists yet, so there is no other news.
             host.clock_round(drop).map_err(failed)?;
         }
         let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
@@ -178,15 +179,15 @@ impl Keeper {
         })
     }
 
-    /// Tells it; it does so within [`LOOK`].
+    /// Sends an order; the thread sees it within [`LOOK`].
     pub fn tell(&self, order: KeeperOrder) {
         if let Some(orders) = &self.orders {
-            // It lives as long as somebody may tell it something.
+            // The thread lives as long as this sender.
             let _ = orders.send(order);
         }
     }
 
-    /// The shortest round trip before the first run.
+    /// The shortest round trip measured before the first run.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -196,7 +197,7 @@ impl Keeper {
         self.agent_here
     }
 
-    /// Nobody tells it anything any more: the agent ends, and the thread.
+    /// Ends the agent and the thread, which get no more orders.
     pub fn leave(&mut self) {
         drop(self.orders.take());
     }
@@ -213,16 +214,16 @@ impl Drop for Keeper {
     }
 }
 
-/// The host, in its thread.
+/// The state of the host's thread.
 struct HeldHost {
     name: String,
-    /// `None` when it was lost.
+    /// `None` once lost.
     host: Option<RemoteHost>,
     clock: Clock,
     next_ask: Nanos,
-    /// Puts its times on our clock.
+    /// Converts its times to our clock.
     dates: Dates,
-    /// Runs go on without it.
+    /// Whether runs continue without it.
     goes_on: bool,
     /// Why it was lost.
     lost: Option<String>,
@@ -232,44 +233,44 @@ struct HeldHost {
     roles: HeldRoles,
 }
 
-/// A run that has not ended here.
+/// A run that has not ended on this host.
 struct RunningTask {
-    /// Until all workers have ended: whoever collects waits for the last sender to be gone.
+    /// `None` once all workers have ended: the collector waits until the last sender is dropped.
     inbox: Option<MessageSender>,
     kind: &'static str,
     over: SyncSender<HostEnd>,
-    /// Which workers have not ended, and what they have reported.
+    /// Workers that have not ended, with what they have reported.
     going: Vec<Option<Reported>>,
-    /// All waited for the start.
+    /// Whether all workers wait for the start.
     ready: bool,
-    /// When they were told to start.
+    /// The start time, if one was given.
     start: Option<Nanos>,
-    /// Its clock then, once there were rounds after it.
+    /// The host's clock at the start, once there were rounds after it.
     at_start: Option<ClockEstimate>,
-    /// The host is not told yet when to start.
+    /// A start time not yet sent to the host.
     starts: Option<Nanos>,
     lane: Lane,
     company: Arc<HostCompany>,
-    /// The record of requests, if the load keeps one.
+    /// The record of requests, if the load keeps it.
     record: Option<FetchedRecord>,
-    /// The journals of its workers, if they keep some.
+    /// The journals of its workers, if they keep any.
     journals: Option<FetchedJournals>,
-    /// Of workers that have ended.
+    /// Requests completed by workers that have ended.
     completed: u64,
-    /// All have, and what their devices went through is known.
+    /// All workers have ended, and the errors of their devices are known.
     done: bool,
-    /// It is to be released; when nothing of it may be left.
+    /// Set when it is to be released: the deadline for that.
     release: Option<Nanos>,
-    /// The host was told that.
+    /// The release was sent to the host.
     released: bool,
     end: HostEnd,
 }
 
-/// What a worker has reported until now: all that is known of it if its host is lost.
+/// What a worker has reported so far: all that is known of it if its host is lost.
 #[derive(Clone, Debug, Default)]
 struct Reported {
     figures: Figures,
-    /// From the begin of its first interval to the end of its last.
+    /// From the start of its first interval to the end of its last.
     time: Option<(Nanos, Nanos)>,
 }
 
@@ -280,7 +281,7 @@ impl Reported {
         self.time = Some((start, interval.end));
     }
 
-    /// As the outcome of a worker that ended then.
+    /// Its outcome, if the worker ended with its last reported interval.
     fn outcome(self, stopped: Stopped) -> Outcome {
         let Some((start, end)) = self.time else {
             return Outcome {
@@ -315,7 +316,7 @@ impl HeldHost {
         }
     }
 
-    /// Does what it was told meanwhile; `false` when nobody can tell it more.
+    /// Carries out pending orders; `false` once the sender is gone.
     fn obey(&mut self, told: &Receiver<KeeperOrder>) -> Result<bool, FleetError> {
         loop {
             let order = match &self.host {
@@ -323,7 +324,7 @@ impl HeldHost {
                     Err(TryRecvError::Empty) => return Ok(true),
                     order => order.ok(),
                 },
-                // There is nothing else to wait for.
+                // Without a host, orders are all there is to wait for.
                 None => told.recv().ok(),
             };
             let Some(order) = order else { return Ok(false) };
@@ -342,7 +343,7 @@ impl HeldHost {
             }
             _ => {}
         }
-        // The host was lost, or the run is over already.
+        // The host was lost, or the run is already over.
         let Some(host) = &mut self.host else {
             return Ok(());
         };
@@ -357,7 +358,7 @@ impl HeldHost {
                 self.start_if_due()
             }
             (KeeperOrder::Command(command), Some(task), _) => {
-                // Workers that nobody starts would not end.
+                // Workers that never start would not end.
                 let starts = task.starts.take_if(|_| command == LoadCommand::Stop);
                 let told = host.command(command).map_err(failed);
                 told.and_then(|()| starts.map_or(Ok(()), |at| self.tell_start(at)))
@@ -457,7 +458,7 @@ impl HeldHost {
         }
     }
 
-    /// Says when to start, but not long before: clocks run apart meanwhile.
+    /// Sends the start time, but not long ahead: clocks drift apart.
     fn start_if_due(&mut self) -> Result<(), FleetError> {
         let (now, Some(task)) = (self.clock.now(), &mut self.task) else {
             return Ok(());
@@ -531,7 +532,7 @@ impl HeldHost {
         host.prepare(assignment, part).map_err(failed)
     }
 
-    /// Asks for the host's clock when that is due.
+    /// Asks for the host's clock if due.
     fn ask_if_due(&mut self, now: Nanos) -> Result<(), FleetError> {
         let Some(host) = self.host.as_mut().filter(|_| now >= self.next_ask) else {
             return Ok(());
@@ -539,7 +540,7 @@ impl HeldHost {
         let told = |task: &&RunningTask| task.starts.is_none();
         let start = self.task.as_ref().filter(told).and_then(|task| task.start);
         let is_near = start.is_some_and(|start| now.after(LEAVE_BEFORE_START) < start);
-        // Nothing is asked twice: what is on its way says no more for being asked again.
+        // Near a start, no question is sent while one is outstanding: it would learn nothing more.
         if !is_near || !host.is_asked() {
             let asked = host.ask_clock();
             asked.map_err(|source| FleetError::Host {
@@ -551,7 +552,7 @@ impl HeldHost {
         Ok(())
     }
 
-    /// Hears what the host says, for a while, and asks for its clock when that is due.
+    /// Receives messages for a while, and asks for the host's clock if due.
     fn listen(&mut self) -> Result<(), FleetError> {
         self.start_if_due()?;
         let now = self.clock.now();
@@ -600,7 +601,7 @@ impl HeldHost {
             if let (HostNews::Ended(_, outcome), Some(estimate)) = (&news, &estimate)
                 && outcome.began != Nanos::MAX
             {
-                // Rounds before and after that moment say more of it than of now.
+                // Rounds just before and after that moment are more accurate than the current estimate.
                 let now = || host.monotonic().estimate(estimate.to_ours(outcome.began));
                 let then = task.at_start.or_else(now);
                 task.began(
@@ -634,7 +635,7 @@ impl HeldHost {
         self.release_if_wanted()
     }
 
-    /// Releases the run when that is wanted, and what its devices went through is known or will not be.
+    /// Releases the run if requested, once the errors of its devices are known or can't be any more.
     fn release_if_wanted(&mut self) -> Result<(), FleetError> {
         let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else {
             return Ok(());
@@ -656,7 +657,7 @@ impl HeldHost {
         })
     }
 
-    /// The host does nothing for us any more: whoever waits for it hears why.
+    /// Handles the loss of the host: everything that waits for it gets the reason.
     fn lose(&mut self, error: FleetError) {
         let lost = self.host.take();
         let why = error.to_string();
@@ -670,13 +671,13 @@ impl HeldHost {
         self.faults.lose(&why);
         self.roles.lose(&why);
         self.lost.get_or_insert(why);
-        // Its agent is ended, which may take some seconds.
+        // Ends its agent, which may take some seconds.
         drop(lost);
     }
 }
 
 impl RunningTask {
-    /// Takes what the host says of the run; whether nothing of it is left there.
+    /// Handles a message about the run; `true` once nothing of the run is left on the host.
     fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>, dates: &Dates) -> bool {
         match (news, estimate) {
             (HostNews::Ready(ready), _) => {
@@ -734,7 +735,7 @@ impl RunningTask {
         false
     }
 
-    /// All workers wait for the start.
+    /// Reports that all workers wait for the start.
     fn tell_ready(&mut self) {
         self.ready = true;
         self.going
@@ -742,7 +743,7 @@ impl RunningTask {
             .for_each(|_| self.send(WorkerMessage::Ready));
     }
 
-    /// Keeps what is known of its host's clock at its start, before the rounds around that are too old to be kept.
+    /// Saves the estimate of the host's clock at its start, before the rounds around it are discarded.
     fn look_back(&mut self, host: &RemoteHost, now: Nanos) {
         if let Some(start) = self
             .start
@@ -752,7 +753,7 @@ impl RunningTask {
         }
     }
 
-    /// A worker took up its work then, on the host's clock, as this estimate of that moment has it.
+    /// Records when a worker began: `theirs` is on the host's clock, and `estimate` is for that moment.
     fn began(&mut self, theirs: Nanos, estimate: &ClockEstimate) {
         let Some(start) = self.start else { return };
         let began = estimate.to_ours(theirs);
@@ -769,10 +770,10 @@ impl RunningTask {
         figures.clock_ahead_ns = Some([estimate.offset.low, estimate.offset.high]);
     }
 
-    /// Ends those workers that have not ended, when the host is lost: with what they had reported, if the run has begun or
-    /// goes on without them, else with an error.
+    /// Ends the remaining workers when the host is lost: with what they had reported, if the run has begun or continues
+    /// without them, otherwise with an error.
     fn fail(&mut self, error: FleetError, goes_on: bool, now: Nanos) {
-        // A host that only says no is no lost one: the experiment is wrong, or the host's limits are.
+        // A refusal doesn't count as a loss: the experiment or the host's limits are wrong.
         let goes_on = goes_on
             && !error.is_refusal()
             && self.company.lose(&self.end.figures.name, self.lane.0);
@@ -809,15 +810,14 @@ impl RunningTask {
             }
             self.ended(worker, result);
         }
-        // Nothing more comes of its record.
+        // No more of its record will arrive.
         let lost = self.end.figures.lost.as_ref().map(|lost| lost.why.clone());
         self.count_lost(lost.as_deref());
         self.count_journals(lost.as_deref());
         self.inbox = None;
     }
 
-    /// Counts the journals that are missing, and notes it where they would stand. Of a run that never began there is nothing to
-    /// check.
+    /// Counts the missing journals, and leaves a note in their place. A run that never began has nothing to verify.
     fn count_journals(&mut self, lost: Option<&str>) {
         let Some(journals) = self.journals.take().filter(|_| self.start.is_some()) else {
             return;
@@ -825,7 +825,7 @@ impl RunningTask {
         self.end.figures.journals_lost = journals.conclude(&self.end.figures.name, lost);
     }
 
-    /// Counts what is missing in the record, of what was recorded at all.
+    /// Counts the missing requests among those recorded.
     fn count_lost(&mut self, lost: Option<&str>) {
         let Some(record) = self.record.take().filter(|_| self.start.is_some()) else {
             return;
@@ -833,7 +833,7 @@ impl RunningTask {
         self.end.figures.requests_lost = record.lost(self.completed, lost);
     }
 
-    /// Whoever collects waits no longer when all workers have ended and all of the record has come.
+    /// Lets the collector go once all workers have ended and the record and journals are complete.
     fn let_go(&mut self) {
         let whole = self.record.as_ref().is_none_or(FetchedRecord::is_whole)
             && self.journals.as_ref().is_none_or(FetchedJournals::is_over);
@@ -872,15 +872,15 @@ impl RunningTask {
         self.let_go();
     }
 
-    /// Says that it is over. Whoever gave it may have gone.
+    /// Reports that the run is over. The receiver may be gone.
     fn conclude(mut self) {
-        // A run that was ended early lets go of nobody.
+        // A run that ended early never got to `let_go`.
         self.count_journals(None);
         let _ = self.over.try_send(self.end);
     }
 }
 
-/// A time of ours on a host's clock, as far as is known now. `None` when a clock was set.
+/// Converts a time of ours to the host's clock, by the current estimate. `None` if a clock was set.
 fn theirs(host: &RemoteHost, now: Nanos, at: Nanos) -> Option<Nanos> {
     Some(host.monotonic().estimate(now)?.to_theirs(at))
 }

@@ -1,10 +1,11 @@
-//! A load on other hosts, as a load like any other: to whoever runs it, its workers are those of all its hosts.
+//! A load on other hosts, used like any other load: its workers are those of all its hosts.
 //!
-//! Each host opens the target itself, and makes the requests that its workers would make if all of them were on one machine:
-//! their share of a rate or of a number of requests, from the same seed. What takes all workers together (steady state, a rate
-//! or depth that is searched) is decided where the experiment runs, as for every load.
+//! Each host opens the target itself, and sends the requests that its workers would send if all of them were on one
+//! machine: their share of a rate or of a number of requests, from the same seed. Decisions that need all workers
+//! (steady state, searching a rate or depth) are made where the experiment runs, as for every load.
 //!
-//! The rule: workers start at one time of our clock, which each host knows on its own; never "when the message comes".
+//! The rule: workers start at one time of our clock, which each host knows in advance; never
+//! "when the message arrives".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,16 +30,16 @@ use super::keeper::{HostEnd, HostTask, KeeperOrder};
 use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
 use crate::run_rules::HostPart;
 
-/// Until a start has reached the workers of a host beside this one: the look of our thread for it, and of theirs, some times
-/// over.
+/// Time until a start reaches a host's workers, without the network: the polling intervals of our thread and of theirs,
+/// several times over.
 const NOTICE: Duration = Duration::from_millis(200);
-/// The same of the network, in round trips.
+/// The same for the network, in round trips.
 const NOTICE_ROUND_TRIPS: u32 = 4;
-/// How long hosts may take to open the target before the first run: longer than any login to a target that answers.
+/// Longest time for hosts to open the target before the first run: longer than any login to a target that answers.
 const OPEN_MAX: Duration = Duration::from_secs(60);
-/// How long hosts may take to read a trace.
+/// Longest time for hosts to read a trace.
 const TRACE_MAX: Duration = Duration::from_secs(3600);
-/// How long hosts may take to remove what they made: millions of files.
+/// Longest time for hosts to remove what they created: millions of files.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
 
 /// A target as all hosts of a load open it.
@@ -46,14 +47,14 @@ const CLOSE_MAX: Duration = Duration::from_secs(600);
 pub struct HostedTarget {
     /// Its name in the experiment.
     pub name: String,
-    /// What each host opens.
+    /// The URL that each host opens.
     pub url: HostedUrl,
-    /// It may be written although it holds a file system or partition table.
+    /// Whether it may be written although it holds a file system or partition table.
     pub overwrite: bool,
 }
 
 impl HostedTarget {
-    /// As this host opens it now.
+    /// The target as this host opens it, by its URL now.
     fn now(&self, host: &str) -> JoinedTarget {
         JoinedTarget {
             name: self.name.clone(),
@@ -69,7 +70,7 @@ pub struct HostLoad {
     hosted: Arc<dyn HostedLoad>,
     target: HostedUrl,
     overwrite: bool,
-    /// Those of a replay that names several.
+    /// The targets of a replay that names several.
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
@@ -101,13 +102,13 @@ impl HostLoad {
         }
     }
 
-    /// The same on these targets, as one device: those that the devices of its trace go to.
+    /// The same load on these targets, joined into one device: those that the devices of its trace map to.
     #[must_use]
     pub fn on_targets(self, joined: Vec<HostedTarget>) -> HostLoad {
         HostLoad { joined, ..self }
     }
 
-    /// The same load as one of several that run at the same time, each in its own lane.
+    /// The same load as one of several that run at once, each in its own lane.
     #[must_use]
     pub fn together(self, lane: Lane, company: Arc<HostCompany>) -> HostLoad {
         HostLoad {
@@ -121,7 +122,7 @@ impl HostLoad {
         self.hosted.reporters() * self.hosts().len() as u32
     }
 
-    /// How far a host goes before the first run: opening a load may take very long, and all hosts must have the same input.
+    /// How far a host goes before the first run: opening a load may take very long, and all hosts need the same input.
     fn first_step(&self) -> LoadStep {
         match self.hosted.is_opened() {
             true => LoadStep::Open,
@@ -129,7 +130,7 @@ impl HostLoad {
         }
     }
 
-    /// Has all hosts open the target, and close it again; each has so long.
+    /// Has all hosts open the target, and close it again, each within `at_most`.
     pub(super) fn open_within(
         &self,
         at_most: Duration,
@@ -160,8 +161,8 @@ impl HostLoad {
             .collect())
     }
 
-    /// A run in which nothing about rings is measured: that is done when it is needed. Where the workload leaves it open
-    /// they work by interrupts, and with the engine that every host has.
+    /// A run without measuring rings, which is done when needed. What the workload leaves open becomes interrupt mode,
+    /// and the engine that every host has.
     fn unmeasured(&self) -> RunOrder {
         let mut order = RunOrder::alone(0);
         if !self.hosted.measures_rings() {
@@ -173,7 +174,7 @@ impl HostLoad {
             stated => stated,
         });
         order.engine = match (info.engine, order.ring) {
-            // The hosts settle it without measuring.
+            // A fixed engine, so that no host measures.
             (EngineNeed::Stated(EngineSetting::Auto), Some(RingMode::Interrupt)) => {
                 Some(EngineSetting::Threads)
             }
@@ -183,7 +184,7 @@ impl HostLoad {
         order
     }
 
-    /// Has all hosts measure which engine works best there, all at once, as they will run; it is that of the best sum.
+    /// Has all hosts measure the engines at once, as they will run; the engine with the best sum wins.
     fn choose_engine(
         &self,
         order: &RunOrder,
@@ -199,7 +200,7 @@ impl HostLoad {
         Ok(choices.map(|choices| calibrate::choose_engine_together(&choices)))
     }
 
-    /// Has all hosts measure how rings work best there, all at once, as they will run; the mode is that of the best sum.
+    /// Has all hosts measure the ring modes at once, as they will run; the mode with the best sum wins.
     fn choose_ring(&self, order: &RunOrder, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
         let order = RunOrder {
             ring: Some(RingMode::Auto),
@@ -210,7 +211,7 @@ impl HostLoad {
         Ok(calibrate::choose_together(&choices.unwrap_or_default()))
     }
 
-    /// Has all hosts go as far as this step, and lets go of it; what each has to say of it.
+    /// Has all hosts go as far as this step, and release the run; returns each host's end.
     fn rehearse(
         &self,
         order: &RunOrder,
@@ -224,7 +225,7 @@ impl HostLoad {
             .map_err(|error| self.own(error))?;
         drop(inbox);
         let all_ready = wait_for_all(&messages, self.workers_of_all(), at_most, stop);
-        // Before the release waits for the hosts' threads: they may wait for room in here.
+        // Before releasing, which waits for the hosts' threads: they may be blocked on a full channel.
         drop(messages);
         let ends = run.release();
         if !all_ready? {
@@ -233,7 +234,7 @@ impl HostLoad {
                 .filter(|(_, end)| !end.ready)
                 .map(|(host, _)| host.as_str());
             let late: Vec<&str> = late.collect();
-            // All of them may have become ready since.
+            // All of them may have become ready by now.
             let hosts = if late.is_empty() {
                 self.hosts().join(", ")
             } else {
@@ -241,7 +242,7 @@ impl HostLoad {
             };
             return Err(self.own(FleetError::Slow { hosts, at_most }));
         }
-        // A run may go on without a host, but none is begun without one.
+        // A run may continue without a host, but must not begin without one.
         if let Some(lost) = ends.iter().find_map(|(_, end)| end.figures.lost.as_ref()) {
             return Err(self.own(FleetError::Lost(lost.why.clone())));
         }
@@ -255,7 +256,7 @@ impl HostLoad {
         }
     }
 
-    /// Gives each host its part.
+    /// Sends each host its part.
     fn give(
         &self,
         order: &RunOrder,
@@ -326,7 +327,7 @@ impl HostLoad {
     }
 }
 
-/// Waits until so many workers are ready; `false` when they are not in time.
+/// Waits until `workers` are ready; `false` if they aren't in time.
 fn wait_for_all(
     messages: &Receiver<WorkerMessage<LoadError>>,
     mut workers: u32,
@@ -372,7 +373,7 @@ impl Load for HostLoad {
         self.hosted.named_hosts()
     }
 
-    /// Reaches the hosts and has each open the target, so that what is wrong there is known before the first run.
+    /// Connects to the hosts and has each open the target, so that errors show before the first run.
     fn open(&self, _on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         self.open_within(OPEN_MAX, stop)
     }
@@ -388,7 +389,7 @@ impl Load for HostLoad {
             return Err(LoadError::Interrupted);
         }
         let ordered = self.hosted.for_host(order);
-        // Hosts settle it without measuring for other loads.
+        // For other loads, hosts resolve it without measuring.
         let measured = self.hosted.measures_rings();
         let engine = match ordered.engine {
             Some(EngineSetting::Auto) if measured => self.choose_engine(order, stop)?,
@@ -444,29 +445,29 @@ impl Load for HostLoad {
     }
 }
 
-/// A run on several hosts. Dropped, it is ended on all of them.
+/// A run on several hosts. Dropping it ends it on all of them.
 struct RunOfHosts {
     fleet: Arc<Fleet>,
     lane: Lane,
-    /// As it was ordered.
+    /// As ordered.
     load: OrderedLoad,
-    /// Judges what the hosts say of it.
+    /// Judges the hosts' results.
     hosted: Arc<dyn HostedLoad>,
-    /// Those that were given their part, and where they say that it is over.
+    /// Hosts that got their part, and where their ends arrive.
     hosts: Vec<(String, Receiver<HostEnd>)>,
-    /// Told to make no more requests, which is said more than once.
+    /// Stop was sent, and need not be repeated.
     stopped: bool,
 }
 
 impl RunOfHosts {
     fn tell(&self, order: impl Fn() -> KeeperOrder) {
         for (host, _) in &self.hosts {
-            // It was given its part, so it is there.
+            // It got its part, so it exists.
             let _ = self.fleet.tell(host, self.lane, order());
         }
     }
 
-    /// Ends it on all hosts, and waits until nothing of it is left there, or the host is lost.
+    /// Ends the run on all hosts, and waits until nothing of it is left there, or the host is lost.
     fn release(&mut self) -> Vec<(String, HostEnd)> {
         self.tell(|| KeeperOrder::Release);
         let ended = |(host, end): (String, Receiver<HostEnd>)| (host, wait(&end));
@@ -474,7 +475,7 @@ impl RunOfHosts {
     }
 }
 
-/// Every part says once that it is over: its thread does, whatever becomes of the host.
+/// Every part reports its end once: its thread does, even if the host is lost.
 fn wait(end: &Receiver<HostEnd>) -> HostEnd {
     end.recv().unwrap_or_default()
 }
@@ -519,7 +520,7 @@ impl RunningLoad for RunOfHosts {
     }
 }
 
-/// What the parts of several hosts come to.
+/// Judges the parts of several hosts together.
 fn judged(
     load: &dyn HostedLoad,
     ends: &[(String, HostEnd)],
@@ -547,7 +548,7 @@ fn judged(
     }
 }
 
-/// The part of several hosts' page caches: of all that was read by them, and of the time of one.
+/// The page caches of several hosts together: the share of all bytes read, and the mean flush time of a host.
 fn page_cache(each: impl Iterator<Item = (PageCache, u64)>) -> Option<PageCache> {
     let each: Vec<(PageCache, u64)> = each.collect();
     let bytes: u64 = each.iter().map(|(_, bytes)| bytes).sum();

@@ -1,7 +1,7 @@
-//! The other hosts of an experiment, as the side that runs it has them: connected once, asked for their clocks all the
-//! time, and given runs by [`HostLoad`]. Each has a thread ([`keeper`]) that hears it.
+//! The other hosts of an experiment, as its controller sees them: connected once, with clocks compared continuously,
+//! and driven by [`HostLoad`]. Each has a thread ([`keeper`]) that talks to it.
 //!
-//! The rule: a host that dies, hangs or cannot be reached any more is known as lost within two seconds, also between runs.
+//! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
 mod company;
 mod dates;
@@ -38,29 +38,29 @@ pub use roles::{FarRole, FarRoleError};
 pub use target::{HostedUrl, TargetUrl};
 pub use watch::{WatchEnd, WatchTask};
 
-/// How long somebody's wish to stop may go unseen.
+/// Longest time until a request to stop is noticed.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a copy of this program may take to a host.
+/// Longest time to copy this program to a host.
 const CONNECT_MAX: Duration = Duration::from_secs(60);
-/// How long anything else may take until a host is reached, if hosts may not be silent for longer anyway.
+/// Longest time for all other steps of connecting, unless hosts may be silent for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
-/// Who is asked each `keeper::ASK_EVERY` and does not answer for so long is lost: within two seconds.
+/// A host is asked every `keeper::ASK_EVERY`. Without an answer for this long it is lost: within two seconds.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
-/// A host, and how it is reached.
+/// A host, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPlace {
-    /// Where.
+    /// Its address.
     pub address: HostAddress,
-    /// Who we are, for an agent that listens: a file of `brunt agent init`.
+    /// Our identity, for an agent that listens: a file made by `brunt agent init`.
     pub identity: Option<PathBuf>,
     /// ssh with its arguments.
     pub ssh: Vec<String>,
-    /// The program on a host that ssh reaches; `None`: the one in its path if it is of this version, else a copy.
+    /// The program on a host reached by ssh; `None`: the one in its path if it is of this version, otherwise a copy.
     pub program: Option<String>,
 }
 
-/// Why a host does not work for an experiment, or not any more.
+/// Why a host cannot be used for an experiment, or not any more.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The experiment has no such host.
@@ -74,7 +74,7 @@ pub enum FleetError {
         /// Why.
         source: IdentityError,
     },
-    /// It is not reached, or was lost.
+    /// It cannot be reached, or was lost.
     #[error("host {host}: {source}")]
     Host {
         /// Its name in the experiment.
@@ -82,7 +82,7 @@ pub enum FleetError {
         /// Why.
         source: HostError,
     },
-    /// Its clock was set, so that nobody knows when its requests were made.
+    /// Its clock was set, so the times of its requests are unknown.
     #[error(
         "host {0}: its clock was set while it was measured: stop whatever sets it, or let it slew the clock"
     )]
@@ -90,10 +90,10 @@ pub enum FleetError {
     /// Its workers do not end.
     #[error("host {0} did not end its run within {1:?}; does its device hang?")]
     Stuck(String, Duration),
-    /// It would replay something else.
+    /// Its copy of the trace differs.
     #[error("host {0}: the trace at this path is not the one that is here: copy it to the host")]
     OtherTrace(String),
-    /// They do not open what the experiment names.
+    /// They don't open the experiment's target in time.
     #[error(
         "no answer from {hosts} within {at_most:?} of being asked to open the target: does a device there hang?"
     )]
@@ -103,10 +103,10 @@ pub enum FleetError {
         /// The limit.
         at_most: Duration,
     },
-    /// It was lost in an earlier run, or between two: why.
+    /// It was lost in an earlier run or between runs, for this reason.
     #[error("{0}")]
     Lost(String),
-    /// There is no thread for it here.
+    /// Its thread could not be started.
     #[error("host {host}: no thread for it: {source}")]
     Thread {
         /// Its name in the experiment.
@@ -117,7 +117,7 @@ pub enum FleetError {
 }
 
 impl FleetError {
-    /// Whether the host only refused what it was asked for.
+    /// Whether the host only refused a request.
     fn is_refusal(&self) -> bool {
         let FleetError::Host {
             source: HostError::Failed { kind, .. },
@@ -133,15 +133,15 @@ impl FleetError {
     }
 }
 
-/// All hosts of an experiment. Dropping it ends their agents.
+/// All hosts of an experiment. Dropping this ends their agents.
 #[derive(Debug)]
 pub struct Fleet {
     reach: Arc<Reach>,
-    /// Those that were reached, once for each lane that needs them.
+    /// Connected hosts, once per lane that needs them.
     keepers: Mutex<BTreeMap<(String, Lane), Keeper>>,
-    /// Numbers of faults and roles, each given once.
+    /// Numbers of faults and roles, each used once.
     faults: AtomicU32,
-    /// Targets that the experiment serves, by name, and by host where each has its own.
+    /// Targets that the experiment serves, by name, and by host if each has its own.
     served: Mutex<BTreeMap<(String, Option<String>), TargetUrl>>,
 }
 
@@ -151,23 +151,24 @@ struct Reach {
     /// This program, as `brunt --version` prints it.
     program: String,
     places: BTreeMap<String, HostPlace>,
-    /// A run goes on without a host that is lost.
+    /// Whether a run continues without a lost host.
     goes_on: bool,
-    /// A host that does not answer for so long is.
+    /// A host that doesn't answer for this long is lost.
     silence_max: Duration,
-    /// The hosts of the lab, once it stands.
+    /// The hosts of the lab, once it runs.
     lab: OnceLock<Vec<Host>>,
     /// The folder of all services, once they run.
     services: OnceLock<PathBuf>,
 }
 
-/// One of several conversations with a host: jobs that run at once have one each, in which a host has one run at a time.
+/// One of several connections to a host: each of the jobs that run at once has one, and a host has one run at
+/// a time on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
 
 impl Fleet {
-    /// Of these hosts by name. None is reached before a load needs it. With `goes_on` a run goes on without a host that is
-    /// lost, as long as there is another; otherwise that ends the run.
+    /// With these hosts by name. None is connected before a load needs it. With `goes_on`, a run continues without a
+    /// lost host as long as another is left; otherwise a loss ends the run.
     pub fn new(
         program: String,
         places: BTreeMap<String, HostPlace>,
@@ -190,10 +191,10 @@ impl Fleet {
         }
     }
 
-    /// The lab stands, with these hosts: those of [`HostAddress::Lab`] can be reached.
+    /// The lab runs, with these hosts: those of [`HostAddress::Lab`] can be reached.
     ///
     /// # Panics
-    /// When that was said before.
+    /// When called twice.
     pub fn lab_stands(&self, hosts: Vec<Host>) {
         assert!(
             self.reach.lab.set(hosts).is_ok(),
@@ -204,7 +205,7 @@ impl Fleet {
     /// The services run, with their folders in this one: those of [`HostAddress::Guest`] can be reached.
     ///
     /// # Panics
-    /// When that was said before.
+    /// When called twice.
     pub fn services_run(&self, folder: PathBuf) {
         assert!(
             self.reach.services.set(folder).is_ok(),
@@ -212,8 +213,8 @@ impl Fleet {
         );
     }
 
-    /// The URL of a target that the experiment serves, for loads of other hosts: known once that listens. Of one that each
-    /// host has for itself, that of this host.
+    /// The URL of a target that the experiment serves, for loads on other hosts; it is known once the target listens.
+    /// If each host has its own target, the one of `host`.
     pub fn served(&self, target: &str, host: Option<&str>) -> TargetUrl {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served
@@ -231,11 +232,11 @@ impl Fleet {
         self.reach.places.is_empty()
     }
 
-    /// Reaches those that were not yet, all at once, and compares clocks with them. `false` when `stop` was set meanwhile:
-    /// whoever is reached after that is left again.
+    /// Connects to the hosts that aren't connected yet, in parallel, and compares clocks with them. `false` if `stop`
+    /// was set meanwhile: hosts connected after that are disconnected again.
     ///
     /// # Errors
-    /// One of them is not reached.
+    /// One of them cannot be reached.
     pub fn connect(
         &self,
         names: &[String],
@@ -266,8 +267,8 @@ impl Fleet {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Those that were reached are kept whatever became of others: they are left all at once, which takes seconds where a
-        // network is gone.
+        // Hosts that were reached stay connected even if others failed: they are all disconnected together, which takes
+        // seconds where a network is down.
         failure.map_or(Ok(true), Err)
     }
 
@@ -275,7 +276,7 @@ impl Fleet {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The processes of agents that were started on this machine, on hosts of its lab: each with its host and lane.
+    /// The processes of agents that were started on this machine, for hosts of its lab: each with its host and lane.
     pub fn agents_here(&self) -> Vec<(String, Lane, u32)> {
         let keepers = self.keepers();
         let here = keepers
@@ -284,7 +285,7 @@ impl Fleet {
         here.collect()
     }
 
-    /// Has a host's thread do something.
+    /// Sends an order to a host's thread.
     fn tell(&self, name: &str, lane: Lane, order: keeper::KeeperOrder) -> Result<(), FleetError> {
         let keepers = self.keepers();
         let keeper = keepers.get(&(name.to_string(), lane));
@@ -294,7 +295,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The shortest round trip of the host that is farthest.
+    /// The largest of the hosts' shortest round trips.
     fn round_trip_max(&self, names: &[String], lane: Lane) -> Duration {
         let keepers = self.keepers();
         let keepers = names
@@ -348,7 +349,7 @@ impl Drop for Fleet {
             .keepers
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // All are told before one is waited for.
+        // All get the order to end before the first is waited for.
         keepers.values_mut().for_each(Keeper::leave);
         keepers.clear();
     }

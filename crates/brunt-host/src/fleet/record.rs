@@ -1,31 +1,31 @@
-//! What a host's part of a run knows of the record of single requests: how many there are, how many have come, and how many
-//! are lost. Driven by the host's thread ([`super::keeper`]) after its workers have ended.
+//! Tracks the record of single requests of a host's part of a run: how many there are, how many have arrived, and how
+//! many are lost. Driven by the host's thread ([`super::keeper`]) after its workers have ended.
 //!
-//! The rule: only some pieces are on their way at once, so that answers about the clock never wait long behind them.
+//! The rule: only a few pieces are in flight at once, so that answers about the clock never wait long behind them.
 
 use brunt_protocol::RecordEnd;
 use brunt_result::hosts::RequestsLost;
 
-/// Pieces that are asked for before one has come: enough to hide a round trip.
+/// Maximum outstanding requests for pieces: enough to hide a round trip.
 const PIECES: u32 = 4;
 
 /// The record of a host's part of a run that keeps one.
 #[derive(Debug, Default)]
 pub(super) struct FetchedRecord {
-    /// What the host said of it.
+    /// The host's report of it.
     end: Option<RecordEnd>,
     arrived: u64,
-    /// Pieces that were asked for and have not come.
+    /// Pieces requested that have not arrived.
     asked: u32,
 }
 
 impl FetchedRecord {
-    /// The host said how many there are.
+    /// The host reported how many requests there are.
     pub fn announce(&mut self, end: RecordEnd) {
         self.end = Some(end);
     }
 
-    /// How many pieces are to be asked for now. Each is of at most `piece` requests.
+    /// How many pieces to request now. Each has at most `piece` requests.
     pub fn wants(&mut self, piece: u64) -> u32 {
         let left = self
             .end
@@ -39,13 +39,13 @@ impl FetchedRecord {
         more
     }
 
-    /// A piece came.
+    /// Takes a piece.
     pub fn take(&mut self, requests: u64) {
         self.asked = self.asked.saturating_sub(1);
         self.arrived += requests;
     }
 
-    /// All have come that the host has.
+    /// Whether all that the host has have arrived.
     pub fn is_whole(&self) -> bool {
         self.end
             .as_ref()
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(record.lost(530, None), None);
     }
 
-    /// What a full disk or a dead host took is counted, with its reason.
+    /// Requests lost to a full disk or a dead host are counted, with the reason.
     #[test]
     fn what_is_missing_is_counted() {
         let lost = |end: Option<RecordEnd>, arrived, why: Option<&str>| {

@@ -1,8 +1,8 @@
-//! Roles on other hosts, as the side that runs the experiment has them: started, driven and ended by whoever holds a
-//! [`FarRole`], with times put on our clock by the thread that holds the host.
+//! Roles on other hosts, as the controller sees them: the owner of a [`FarRole`] starts, drives and ends it, and the
+//! host's thread converts times to our clock.
 //!
-//! The rule: whoever asked hears how it went, whatever becomes of the host. A host that is lost ends its roles itself: its
-//! agent's lease ends. What came of a service's log until then is kept, and the log says that it ends there.
+//! The rule: every caller gets a result, even if the host is lost. A lost host ends its roles itself, when its agent's
+//! lease expires. The part of a service's log that has arrived is kept, and the log says where it was cut off.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -27,18 +27,17 @@ use crate::remote::{HostError, RemoteHost};
 use crate::role_process::{RoleManner, START_LOOK};
 use crate::session::HostNews;
 
-/// Longer than a host takes for anything that has to be heard of a role, beside the time that it gets to start: it gives up
-/// itself before.
+/// Longer than a host takes to answer about a role, in addition to the role's start time: the host gives up first.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// Longer than a host takes until a role has ended, beside the time that it gets to end.
+/// Longer than a host takes to end a role, in addition to the role's stop time.
 const STOP_TIME: Duration = Duration::from_secs(15);
-/// The same of a service, whose log is read to its end and whose folder is removed.
+/// The same for a service, whose log is read to its end and whose folder is removed.
 const STOP_SERVICE_TIME: Duration = Duration::from_secs(90);
 
-/// Lines of a role that nobody has asked for yet.
+/// Lines of a role that were not read yet.
 const LINES_MAX: usize = 256;
 
-/// Why a role on another host is not there, or does not do what it was asked to.
+/// Why a role on another host isn't available, or failed an order.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FarRoleError {
     /// It was not started.
@@ -46,22 +45,22 @@ pub enum FarRoleError {
     Refused {
         /// Its name in the experiment.
         host: String,
-        /// For a decision.
+        /// For decisions in code.
         kind: FailureKind,
         /// In the agent's words.
         what: String,
     },
-    /// It is not away, or not back.
+    /// It isn't out of service, or not back.
     #[error("host {host}: {what}")]
     NotDone {
         /// Its name in the experiment.
         host: String,
-        /// For a decision.
+        /// For decisions in code.
         kind: HostFaultFailure,
         /// In the agent's words.
         what: String,
     },
-    /// It ended, and nobody had ended it.
+    /// It ended on its own.
     #[error("host {host}: it ended")]
     Died {
         /// Its name in the experiment.
@@ -72,7 +71,7 @@ pub enum FarRoleError {
     /// The host was lost.
     #[error("{0}; its agent ends it when its lease runs out")]
     Lost(String),
-    /// What it writes cannot be kept here.
+    /// Its output cannot be written here.
     #[error("cannot write its log {}: {source}", .path.display())]
     Log {
         /// The file.
@@ -80,7 +79,7 @@ pub enum FarRoleError {
         /// Why.
         source: Arc<io::Error>,
     },
-    /// There is no answer.
+    /// No answer in time.
     #[error("host {host}: no answer about it within {at_most:?}")]
     Slow {
         /// Its name in the experiment.
@@ -88,7 +87,7 @@ pub enum FarRoleError {
         /// The limit.
         at_most: Duration,
     },
-    /// Nobody wants it any more.
+    /// The caller canceled it.
     #[error("host {host}: it was no longer wanted before it listened")]
     Unwanted {
         /// Its name in the experiment.
@@ -96,12 +95,12 @@ pub enum FarRoleError {
     },
 }
 
-/// The file that what a service writes is added to.
+/// The file to which a service's output is appended.
 #[derive(Debug)]
 struct KeptLog {
     path: PathBuf,
     file: File,
-    /// It could not be written.
+    /// Set once a write has failed.
     failed: Option<Arc<io::Error>>,
 }
 
@@ -136,24 +135,24 @@ impl KeptLog {
     }
 }
 
-/// What was heard of a role, and not taken yet.
+/// News of a role that was not read yet.
 #[derive(Debug, Default)]
 struct HeardNews {
     /// Of a service.
     log: Option<KeptLog>,
     said: VecDeque<String>,
-    /// The answer to what was asked last.
+    /// The answer to the last order.
     answer: Option<RoleNews>,
     died: Option<RoleEnd>,
-    /// It has ended because that was asked for.
+    /// It ended because it was asked to.
     stopped: bool,
-    /// Nothing more comes of it, also of what is asked from now on.
+    /// No further news follows; later orders get this answer, too.
     refused: Option<RoleNews>,
-    /// The host was lost: why.
+    /// Why the host was lost.
     lost: Option<String>,
 }
 
-/// What is heard of a role: filled by the host's thread.
+/// News of a role, filled in by the host's thread.
 #[derive(Debug, Default)]
 pub(super) struct HeardRole {
     news: Mutex<HeardNews>,
@@ -191,7 +190,7 @@ impl HeardRole {
         self.changed.notify_all();
     }
 
-    /// Waits until `find` finds something, at most so long.
+    /// Waits until `find` returns something, for `at_most`.
     fn wait<T>(
         &self,
         at_most: Duration,
@@ -216,7 +215,7 @@ impl HeardRole {
     }
 }
 
-/// A role on another host. Dropping it has it ended there.
+/// A role on another host. Dropping it ends it there.
 #[derive(Debug)]
 pub struct FarRole {
     fleet: Arc<Fleet>,
@@ -226,21 +225,21 @@ pub struct FarRole {
     /// Of a service: its folder on the host.
     folder: Option<PathBuf>,
     pid: Mutex<u32>,
-    /// Nobody waits for an answer, or for its end, for longer.
+    /// Longest wait for an answer; `stop_max` is that for its end.
     answer_max: Duration,
     stop_max: Duration,
     heard: Arc<HeardRole>,
-    /// One question at a time.
+    /// One order at a time.
     asking: Mutex<()>,
     /// One conversation at a time.
     talking: Mutex<()>,
 }
 
 impl Fleet {
-    /// Has a host serve this, and waits until it listens. The host was reached.
+    /// Has a host serve this, and waits until it listens. The host must be connected.
     ///
     /// # Errors
-    /// It does not serve it, or is lost.
+    /// The host refuses or fails to serve it, or is lost.
     pub fn start_role(
         self: &Arc<Fleet>,
         host: &str,
@@ -253,11 +252,11 @@ impl Fleet {
         Ok(role)
     }
 
-    /// Has a host make ready to start a service, if it allows it: [`FarRole::run`] starts it. What it writes will be added to
-    /// `log`. The host was reached.
+    /// Has a host prepare to start a service, if it allows it; [`FarRole::run`] starts it. Its output is appended to
+    /// `log`. The host must be connected.
     ///
     /// # Errors
-    /// It does not allow it, has no room for it, or is lost; or the log cannot be made.
+    /// The host doesn't allow it, has no room for it, or is lost; or the log cannot be created.
     pub fn admit_service(
         self: &Arc<Fleet>,
         host: &str,
@@ -314,10 +313,10 @@ impl Fleet {
 }
 
 impl FarRole {
-    /// Starts a service that was admitted, with these further variables, and waits until it is ready or `unwanted` is set.
+    /// Starts an admitted service, with these further variables, and waits until it is ready or `unwanted` is set.
     ///
     /// # Errors
-    /// It does not start, is no longer wanted, or the host is lost.
+    /// It doesn't start, was canceled, or the host is lost.
     pub fn run(
         &mut self,
         more: BTreeMap<String, String>,
@@ -327,7 +326,7 @@ impl FarRole {
         self.listens(unwanted)
     }
 
-    /// Waits until it listens, while it is wanted.
+    /// Waits until it listens, or was canceled.
     fn listens(&mut self, unwanted: &AtomicBool) -> Result<(), FarRoleError> {
         let begin = Instant::now();
         let answer = loop {
@@ -365,20 +364,20 @@ impl FarRole {
         self.heard.lock().lost.clone()
     }
 
-    /// Where it listens; the same after a restart.
+    /// Its address, which a restart doesn't change.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process on its host.
+    /// Its process id on its host.
     pub fn pid(&self) -> u32 {
         *self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it lives, or is away or has ended because that was asked for.
+    /// Whether it runs, or is out of service or has ended on request.
     ///
     /// # Errors
-    /// It died, nobody knows because its host is lost, or its log cannot be written here.
+    /// It died, its state is unknown because its host is lost, or its log cannot be written here.
     pub fn check(&self) -> Result<(), FarRoleError> {
         if self.heard.lock().stopped {
             return Ok(());
@@ -394,10 +393,10 @@ impl FarRole {
         }
     }
 
-    /// Puts it out of service, and waits until that shows.
+    /// Puts it out of service, and waits until that is verified.
     ///
     /// # Errors
-    /// It does not show, or the host is lost.
+    /// The outage can't be verified, or the host is lost.
     pub fn put_away(&self, outage: RoleOutage) -> Result<Proof, FarRoleError> {
         match self.ask(RoleOrder::Break(outage))? {
             RoleNews::Away(proof) => Ok(proof),
@@ -405,10 +404,10 @@ impl FarRole {
         }
     }
 
-    /// Puts it back, and waits until that shows.
+    /// Puts it back into service, and waits until that is verified.
     ///
     /// # Errors
-    /// It was not away, is not back, or the host is lost.
+    /// It was not out of service, is not back, or the host is lost.
     pub fn put_back(&self) -> Result<Proof, FarRoleError> {
         match self.ask(RoleOrder::Mend)? {
             RoleNews::Back { proof, pid } => {
@@ -429,7 +428,7 @@ impl FarRole {
             return Ok(());
         }
         self.tell(RoleOrder::Stop)?;
-        // One that was dead already is over only when all that it wrote has come.
+        // If it had already died, it is over only once all of its output has arrived.
         let found = self.heard.wait(self.stop_max, |news| match &news.lost {
             _ if news.stopped || news.refused.is_some() => Some(Ok(())),
             Some(why) => Some(Err(FarRoleError::Lost(why.clone()))),
@@ -443,12 +442,12 @@ impl FarRole {
         })
     }
 
-    /// Others wait for the role until this is dropped.
+    /// Locks the conversation with the role until this is dropped.
     pub fn talk(&self) -> MutexGuard<'_, ()> {
         self.talking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives it a line. What came before for others is forgotten.
+    /// Sends it a line. Unread lines from before are discarded.
     ///
     /// # Errors
     /// The host is lost.
@@ -457,10 +456,10 @@ impl FarRole {
         self.tell(RoleOrder::Say(line))
     }
 
-    /// The next line that it says.
+    /// The next line it prints.
     ///
     /// # Errors
-    /// There is none in this time, or there will be none any more.
+    /// None in this time, or none will follow.
     pub fn hear(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         let found = self
             .heard
@@ -495,7 +494,7 @@ impl FarRole {
                 what,
             });
         }
-        // Of a question that was given up.
+        // It may answer an earlier order that timed out.
         self.heard.lock().answer = None;
         self.tell(order)?;
         self.answer(self.answer_max)
@@ -526,7 +525,7 @@ impl FarRole {
         })
     }
 
-    /// What an answer means that is not the one that was asked for.
+    /// Turns an unexpected answer into an error.
     fn refused(&self, answer: RoleNews) -> FarRoleError {
         let host = self.host.clone();
         match answer {
@@ -546,7 +545,7 @@ impl FarRole {
 
 impl Drop for FarRole {
     fn drop(&mut self) {
-        // One that has ended hears nothing.
+        // If it has ended, the order has no effect.
         let _ = self.tell(RoleOrder::Stop);
     }
 }
@@ -558,7 +557,7 @@ pub(super) struct HeldRoles {
 }
 
 impl HeldRoles {
-    /// Has the host start or admit one.
+    /// Has the host start or admit a role.
     pub fn begin(
         &mut self,
         role: u32,
@@ -570,7 +569,7 @@ impl HeldRoles {
         host.role(role, order)
     }
 
-    /// Asks something of one that has not ended.
+    /// Passes an order to a role that has not ended.
     pub fn ask(
         &mut self,
         role: u32,
@@ -584,7 +583,7 @@ impl HeldRoles {
         }
     }
 
-    /// Takes what the host says, if it is about roles; `estimate` is of its clock. What is not is handed back.
+    /// Handles a message about roles; `estimate` is for the host's clock. Other messages are returned.
     pub fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
         let HostNews::Role(role, news) = news else {
             return Some(news);
@@ -599,7 +598,7 @@ impl HeldRoles {
         None
     }
 
-    /// The host was lost.
+    /// Handles the loss of the host.
     pub fn lose(&mut self, why: &str) {
         std::mem::take(&mut self.heard)
             .into_values()
@@ -611,7 +610,7 @@ impl HeldRoles {
 mod tests {
     use super::*;
 
-    /// What came of a log is kept in its order, and it says where it ends because the host was lost.
+    /// A log is kept in order, and says where it ends because the host was lost.
     #[test]
     fn a_log_is_kept_until_its_host_is_lost() {
         let folder = tempfile::tempdir().unwrap();
@@ -633,7 +632,7 @@ mod tests {
         assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
     }
 
-    /// An agent may refuse a role that has served for a while; whoever asks of it from then on hears so at once.
+    /// An agent may refuse a role that has served for a while; later orders then fail at once.
     #[test]
     fn a_role_that_was_refused_stays_refused() {
         let fleet = Arc::new(Fleet::new(
@@ -667,7 +666,7 @@ mod tests {
         let (kind, what) = (FailureKind::Broken, "its thread panicked".to_string());
         role.heard.take(RoleNews::Refused { kind, what });
         for _ in 0..2 {
-            // Asking clears what answered an earlier question.
+            // An order discards the answer to an earlier one.
             role.heard.lock().answer = None;
             let said = role
                 .answer(answer_max)
@@ -675,7 +674,7 @@ mod tests {
             assert_eq!(said.unwrap(), "host far: its thread panicked");
             assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }
-        // One that has ended is asked nothing, as its host would not answer.
+        // A stopped role gets no orders, as its host would not answer.
         role.heard.take(RoleNews::Stopped);
         assert!(role.stop().is_ok() && role.check().is_ok());
         let said = role.put_away(RoleOutage::Kill).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! What the hosts of a load open: a URL that is written, or that of a target which the experiment serves and which gets its
-//! port when it starts, after the loads were planned. All hosts open the same device, or each has its own.
+//! What the hosts of a load open: a given URL, or that of a target which the experiment serves and which gets its port
+//! when it starts, after the loads were planned. All hosts open the same device, or each has its own.
 //!
 //! The rule: a served target is started before any load on it is opened.
 
@@ -8,20 +8,20 @@ use std::sync::{Arc, OnceLock};
 
 use brunt_protocol::Secret;
 
-/// The URL of a target as hosts open it. Clones are the same.
+/// The URL of a target as hosts open it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct TargetUrl(Arc<OnceLock<Secret>>);
 
 impl TargetUrl {
-    /// One that is known already.
+    /// A URL that is already known.
     pub fn known(url: impl Into<String>) -> TargetUrl {
         TargetUrl(Arc::new(OnceLock::from(Secret(url.into()))))
     }
 
-    /// The target listens there.
+    /// Sets the URL at which the target listens.
     ///
     /// # Panics
-    /// When it was known already: a target is started once.
+    /// When it is already known: a target is started once.
     pub fn listens(&self, url: String) {
         assert!(self.0.set(Secret(url)).is_ok(), "a target is started once");
     }
@@ -41,17 +41,17 @@ impl TargetUrl {
 /// What each host of a load opens.
 #[derive(Clone, Debug)]
 pub enum HostedUrl {
-    /// The same device, whose region their workers share.
+    /// The same device, whose region all workers share.
     Shared(TargetUrl),
-    /// A device of its own, by the host's name. Workers of other hosts are not on it.
+    /// A separate device per host, by the host's name. Only that host's workers use it.
     Own(BTreeMap<String, TargetUrl>),
 }
 
 impl HostedUrl {
-    /// What this host opens.
+    /// The URL that this host opens.
     ///
     /// # Panics
-    /// When the target was not started, or the host is not among those that have their own.
+    /// When the target was not started, or the map has no entry for this host.
     pub fn of(&self, host: &str) -> Secret {
         match self {
             HostedUrl::Shared(url) => url.get(),
@@ -59,7 +59,7 @@ impl HostedUrl {
         }
     }
 
-    /// Whether each host has its own.
+    /// Whether each host has its own device.
     pub fn is_own(&self) -> bool {
         matches!(self, HostedUrl::Own(_))
     }

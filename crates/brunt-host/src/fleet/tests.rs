@@ -37,7 +37,7 @@ const PANICS: &[BackendEntry] = &[BackendEntry {
     foresee: |_, _| Ok(None),
 }];
 
-/// An agent of this process, which listens until it is dropped.
+/// An agent in this process, which listens until it is dropped.
 struct Served {
     place: HostPlace,
     stop: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// The certificates of an agent on loopback, and its controller's file.
+/// The certificates of an agent on loopback, and the path of its controller's file.
 fn certificates() -> (tempfile::TempDir, AgentTls, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::in_folder(folder.path()).unwrap();
@@ -107,7 +107,7 @@ impl Drop for Served {
     }
 }
 
-/// A load of so many workers on each of these hosts.
+/// A load with `workers` on each of these hosts.
 fn load(places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
     load_of("memory:1MiB", places, workers, goes_on)
 }
@@ -136,7 +136,7 @@ fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
     load.open(&LoadTarget::default(), &AtomicBool::new(false))
 }
 
-/// A load that is known here and to its agents by its line of the table only.
+/// A load that this side and its agents know only by its entry in the table.
 #[test]
 fn any_load_that_can_runs_on_other_hosts() {
     let served =
@@ -175,7 +175,7 @@ fn any_load_that_can_runs_on_other_hosts() {
     load.close().unwrap();
 }
 
-/// More workers than messages wait for a collector: each of them has its end.
+/// With more workers than the collector's channel holds, each still gets its end.
 #[test]
 fn a_host_that_refuses_many_workers_is_heard() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
@@ -187,8 +187,8 @@ fn a_host_that_refuses_many_workers_is_heard() {
     );
 }
 
-/// An agent that answers for its clock, and does with what else it hears what `other` says, until that is `false` or the
-/// controller has gone.
+/// An agent that answers clock questions, and passes everything else to `other` until that returns `false` or the
+/// controller is gone.
 fn answer_by_hand(
     listener: &TcpListener,
     tls: &AgentTls,
@@ -229,7 +229,7 @@ fn answer_by_hand(
     }
 }
 
-/// Whatever becomes of later runs, no experiment begins with a host that is not there.
+/// An experiment never begins with a host missing, whatever its later runs tolerate.
 #[test]
 fn a_host_that_is_lost_while_targets_are_opened_is_an_error() {
     let host = Served::start(AllowList::everything());
@@ -249,7 +249,7 @@ fn a_host_that_is_lost_while_targets_are_opened_is_an_error() {
     agent.join().unwrap();
 }
 
-/// A fault that does not show in time is not forgotten: it is taken back, or said to be left.
+/// A fault that isn't verified in time is taken back, or reported as left.
 #[test]
 fn a_fault_that_does_not_show_is_taken_back() {
     let proof = || Proof {
@@ -316,7 +316,7 @@ fn a_fault_that_does_not_show_is_taken_back() {
     );
 }
 
-/// Of a fault that is not there nothing is asked: nobody waits for an answer that does not come.
+/// A fault that isn't in effect causes no request: its answer would never come.
 #[test]
 fn a_fault_that_has_failed_is_not_removed() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
@@ -349,7 +349,7 @@ fn a_fault_that_has_failed_is_not_removed() {
     );
 }
 
-/// A host that does not get ready holds nobody up: neither who stops the experiment, nor for longer than the limit.
+/// A host that doesn't get ready delays neither a stop of the experiment nor anything beyond the limit.
 #[test]
 fn opening_ends_with_its_limit_and_when_stopped() {
     let host = Served::start(AllowList::everything());
@@ -371,7 +371,7 @@ fn opening_ends_with_its_limit_and_when_stopped() {
     );
 }
 
-/// Nobody who stops an experiment waits for hosts that are not reached: here, one that never greets.
+/// Stopping an experiment doesn't wait for unreachable hosts: here, one that never greets.
 #[test]
 fn connecting_ends_when_stopped() {
     let (_folder, _, controller) = certificates();
@@ -385,7 +385,7 @@ fn connecting_ends_when_stopped() {
     );
 }
 
-/// A run of which nothing is left, because its thread is gone, is released like any other.
+/// A run whose thread is gone is released like any other.
 #[test]
 fn a_run_without_a_thread_is_released() {
     let host = Served::start(AllowList::everything());
@@ -430,7 +430,7 @@ fn a_run_without_a_thread_is_released() {
     assert_eq!(host.hear(until()).unwrap(), Some(HostNews::Released));
 }
 
-/// Its agent answers for its clock as before: only the run's thread is gone.
+/// The agent still answers clock questions: only the run's thread is gone.
 #[test]
 fn a_panic_of_a_run_is_reported() {
     let host = Served::start(AllowList::everything());
@@ -443,7 +443,7 @@ fn a_panic_of_a_run_is_reported() {
     );
 }
 
-/// A guest's agent is reached by the socket in its service's folder, once services run; one that is not there is said.
+/// A guest's agent is reached by the socket in its service's folder, once services run; a missing one is reported.
 #[test]
 fn guests_are_reached_by_a_socket() {
     let folder = tempfile::tempdir().unwrap();

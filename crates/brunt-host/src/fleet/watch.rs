@@ -1,7 +1,6 @@
-//! Samples of other hosts: asked for by whoever watches the hosts of an experiment, put on our clock by the thread that
-//! holds the host.
+//! Samples of other hosts, requested by the experiment's monitoring and converted to our clock by the host's thread.
 //!
-//! The rule: whoever asked hears once how it ended, whatever becomes of the host; no sample follows that.
+//! The rule: each request ends with one report, even if the host is lost; no sample follows it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +17,16 @@ use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
 use crate::session::HostNews;
 
-/// Most notes of a host's samples that are kept.
+/// Maximum notes kept about a host's samples.
 const NOTES_MAX: usize = 100;
 
-/// Samples that are wanted of a host.
+/// A request for samples of a host.
 pub struct WatchTask {
-    /// Which, and how often.
+    /// Which probes, and how often.
     pub probes: Probes,
-    /// Takes each, with its times on our clock and under the host's name in the experiment.
+    /// Gets each sample, with its times on our clock and under the host's name in the experiment.
     pub take: Box<dyn FnMut(Sample) + Send>,
-    /// Told once, when no sample follows.
+    /// Gets the end once, after the last sample.
     pub over: SyncSender<WatchEnd>,
 }
 
@@ -39,56 +38,56 @@ impl fmt::Debug for WatchTask {
     }
 }
 
-/// What a host's samples came to.
+/// The outcome of sampling a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchEnd {
-    /// As its agent counted; of a host that was lost only what it had told until then.
+    /// As counted by its agent; of a lost host, only what it had reported until then.
     pub report: WatchReport,
-    /// Samples that came.
+    /// Samples received.
     pub came: u64,
-    /// What the user has to know beside them.
+    /// Remarks for the user.
     pub notes: Vec<String>,
     /// How far their times may be off.
     pub clock_error_us: Option<f64>,
-    /// Bytes sent to the agent meanwhile, and received from it, for whatever purpose.
+    /// Bytes sent to the agent and received from it meanwhile, for all purposes.
     pub bytes: [u64; 2],
     /// Why the host was lost.
     pub lost: Option<String>,
 }
 
 impl Fleet {
-    /// Has a host sampled until [`Fleet::unwatch`].
+    /// Samples a host until [`Fleet::unwatch`].
     ///
     /// # Errors
-    /// There is no such host, or it was never reached.
+    /// There is no such host, or it was never connected.
     pub fn watch(&self, host: &str, task: WatchTask) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), KeeperOrder::Watch(Box::new(task)))
     }
 
-    /// Has its samples due at `first` on our clock, and in intervals from there.
+    /// Makes its samples due at `first` on our clock, and at each interval from there.
     ///
     /// # Errors
-    /// There is no such host, or it was never reached.
+    /// There is no such host, or it was never connected.
     pub fn watch_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), KeeperOrder::WatchFrom(first))
     }
 
-    /// Has a last sample taken.
+    /// Takes a last sample.
     ///
     /// # Errors
-    /// There is no such host, or it was never reached.
+    /// There is no such host, or it was never connected.
     pub fn unwatch(&self, host: &str) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), KeeperOrder::Unwatch)
     }
 }
 
-/// Samples of a host that are under way.
+/// Sampling of a host that is in progress.
 pub(super) struct HeldWatch {
     host: Arc<str>,
     task: WatchTask,
     end: WatchEnd,
     bytes_before: [u64; 2],
-    /// The host was told to take no more.
+    /// The host was asked to stop.
     pub ending: bool,
 }
 
@@ -110,7 +109,7 @@ impl HeldWatch {
         })
     }
 
-    /// Takes what the host says, if it is about samples; `estimate` is of its clock. What is not is handed back.
+    /// Handles a message about samples; `estimate` is for the host's clock. Other messages are returned.
     pub fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
         match news {
             HostNews::Sample(sample) => {
@@ -145,7 +144,7 @@ impl HeldWatch {
         }
     }
 
-    /// The host takes no more samples, or was lost.
+    /// Reports the end: the host takes no more samples, or was lost.
     pub fn conclude(
         mut self,
         report: Option<WatchReport>,
@@ -158,7 +157,7 @@ impl HeldWatch {
             self.end.bytes = [0, 1].map(|way| now[way].saturating_sub(self.bytes_before[way]));
         }
         self.end.lost = lost;
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         let _ = self.task.over.try_send(self.end);
     }
 }

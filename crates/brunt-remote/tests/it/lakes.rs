@@ -1,5 +1,5 @@
-//! Copies of lakes in a store in memory that loses requests and answers: whoever reads the store finds a version with all
-//! its parts, at any time, and what is fetched is what was sent.
+//! Copies lakes to an in-memory store that loses requests and answers: at any time, readers of the store find a version
+//! with all its parts, and a fetch returns what was sent.
 
 use crate::support;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn write(folder: &Path, name: &str) {
     std::fs::write(path, format!("rows of {name}")).unwrap();
 }
 
-/// Commits a version with these parts, which has taken in the first `absorbed` parts of the capture.
+/// Commits a version with these parts, which has absorbed the first `absorbed` parts of the capture.
 fn commit(folder: &Path, version: u64, parts: &[&str], absorbed: u64) {
     let part = |name: &&str| {
         write(folder, name);
@@ -73,7 +73,7 @@ const FIRST: [&str; 2] = [
 ];
 const SECOND: [&str; 2] = [FIRST[0], "operations/part-c00000002-0000.parquet"];
 
-/// A lake of one version, with a part that was captured since.
+/// A lake with one version, and a part captured since.
 fn lake() -> TempDir {
     let folder = TempDir::new().unwrap();
     write(folder.path(), "operations/part-000007.parquet");
@@ -81,7 +81,7 @@ fn lake() -> TempDir {
     folder
 }
 
-/// As the program does it, without waiting; the plan if all of it went.
+/// Pushes like the program, without waiting; returns the plan if all of it was sent.
 fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan>, RemoteError> {
     let mark = LakeMark::read_or_make(folder)?;
     let options = MoveOptions { keeps_local: true };
@@ -110,7 +110,7 @@ fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan
     Ok(Some(plan))
 }
 
-/// The newest version in a store; all its parts are there.
+/// The newest version in a store; checks that all its parts exist.
 fn newest(objects: &Objects, label: &str) -> Option<u64> {
     let stored = StoredLake::read(&MemoryStore::of(objects, &Link::whole()), &address()).unwrap();
     let newest = stored.newest()?;
@@ -159,8 +159,8 @@ fn cut_after(requests: u64) -> Link {
     }
 }
 
-/// The link is cut after any number of requests of two pushes: the store has a whole version all the time, and the next push
-/// goes on. A fetch that is cut is a lake when it has come to its end, and not before.
+/// The link is cut after any number of requests of two pushes: the store has a complete version at all times, and the
+/// next push continues. An interrupted fetch yields a lake only once it has finished.
 #[test]
 fn a_store_has_whole_versions_at_any_time() {
     for requests in 0..40 {
@@ -186,7 +186,7 @@ fn a_store_has_whole_versions_at_any_time() {
             .unwrap()
             .unwrap();
         assert_eq!(newest(&objects, &label), Some(2));
-        // What the store's version has is not looked at again.
+        // Parts of the store's version aren't looked up again.
         assert_eq!(
             again.known,
             if between == Some(2) { 2 } else { 1 },
@@ -206,7 +206,8 @@ fn a_store_has_whole_versions_at_any_time() {
     }
 }
 
-/// What was replaced goes when somebody asks for it and it is old enough, in an order in which no reader sees a hole.
+/// Replaced objects are deleted on request, once they are old enough, in an order that never breaks
+/// a version for readers.
 #[test]
 fn what_was_replaced_is_deleted_when_asked_for() {
     let (folder, objects) = (lake(), Objects::default());
@@ -215,7 +216,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     let plan = push(folder.path(), &objects, &Link::whole())
         .unwrap()
         .unwrap();
-    // One that is on its way to become part of a version to come, and one that never came to it.
+    // One on its way to a coming version, and one that never became part of one.
     for name in [
         "operations/part-c00000003-0000.parquet",
         "operations/part-c00000002-0009.parquet",
@@ -227,7 +228,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     }
     let store = MemoryStore::of(&objects, &Link::whole());
     let stored = StoredLake::read(&store, &address()).unwrap();
-    // The store's clock stands at 1 s.
+    // The store's clock is at 1 s.
     let outdated = |keep, now_ms| {
         stored
             .outdated(&store, &plan, Duration::from_millis(keep), now_ms)
@@ -253,7 +254,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     assert_eq!(live(back.path()), live(folder.path()));
 }
 
-/// Two copies of a lake that went on each by itself do not replace one another; an older one is brought up to date.
+/// Two copies of a lake that diverged don't replace one another; an older copy is brought up to date.
 #[test]
 fn copies_that_diverged_are_refused() {
     let (folder, objects) = (lake(), Objects::default());
@@ -287,7 +288,7 @@ fn copies_that_diverged_are_refused() {
         matches!(refused, Err(RemoteError::Diverged { .. })),
         "{refused:?}"
     );
-    // A later one with less in it.
+    // A later version with fewer parts.
     commit(
         other.path(),
         3,
@@ -309,7 +310,7 @@ fn copies_that_diverged_are_refused() {
     assert_eq!(newest(&objects, "after"), Some(2));
 }
 
-/// A version whose parts are gone is named, not fetched in part.
+/// A version with missing parts is reported, not fetched in part.
 #[test]
 fn a_hole_is_named() {
     let (folder, objects) = (lake(), Objects::default());

@@ -1,5 +1,5 @@
-//! Moves and fetches with a store in memory that loses requests and answers: what is on both sides afterwards, and what
-//! the counters say.
+//! Moves and fetches with an in-memory store that loses requests and answers: checks the state of both sides
+//! afterwards, and the counters.
 
 use crate::support;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn mover(folder: &Path, objects: &Objects, link: &Link, keeps_local: bool) -> Mo
     )
 }
 
-/// Turns until nothing is left, or until the store is silent.
+/// Turns until nothing is left, or the store is silent.
 fn turn_to_the_end(mover: &mut Mover, source: &mut FolderSource) -> Result<MoveTurn, RemoteError> {
     loop {
         match mover.turn(source)? {
@@ -61,7 +61,7 @@ fn source(folder: &Path) -> FolderSource {
     FolderSource::new(folder::parts(folder).unwrap().0)
 }
 
-/// Every part is here or there, and those that are there are whole.
+/// Every part is here or there, and those in the store are complete.
 fn check_nothing_is_lost(folder: &Path, objects: &Objects, label: &str) {
     for part in PARTS {
         let object = objects.lock().unwrap().get(&address().key(part)).cloned();
@@ -74,7 +74,8 @@ fn check_nothing_is_lost(folder: &Path, objects: &Objects, label: &str) {
     }
 }
 
-/// The link is cut after any number of requests, with the last answer lost, and the mover killed. Another one settles it.
+/// The link is cut after any number of requests, with the last answer lost, and the mover is killed. Another mover
+/// settles it.
 #[test]
 fn a_link_that_is_cut_at_any_request_loses_nothing() {
     for (keeps_local, hides_tags) in [(false, false), (true, false), (false, true)] {
@@ -121,7 +122,7 @@ fn a_link_that_is_cut_at_any_request_loses_nothing() {
     }
 }
 
-/// The same mover goes on when the link is back.
+/// The same mover continues when the link is back.
 #[test]
 fn a_silent_store_is_counted_and_asked_again() {
     let (folder, objects) = (folder_with_parts(), Objects::default());
@@ -184,7 +185,7 @@ fn an_object_with_other_bytes_is_named_and_not_touched() {
     }
 }
 
-/// A store that takes other bytes than were sent does not have the local file deleted.
+/// If a store holds other bytes than were sent, the local file isn't deleted.
 #[test]
 fn bytes_that_change_on_the_way_are_noticed() {
     for hides_tags in [false, true] {
@@ -214,7 +215,7 @@ fn parts_of_two_folders_do_not_mix_under_one_prefix() {
         "{refused:?}"
     );
     assert_eq!(source(other.path()).waiting().parts, PARTS.len() as u64);
-    // Nor with what somebody else put there.
+    // Nor with objects that have no mark.
     objects.lock().unwrap().remove(&address().key(MARK_NAME));
     let refused = turn_to_the_end(
         &mut first_again(&folder, &objects),
@@ -230,7 +231,7 @@ fn first_again(folder: &TempDir, objects: &Objects) -> Mover {
     mover(folder.path(), objects, &Link::whole(), false)
 }
 
-/// A file that is replaced while it is on its way is not deleted.
+/// A file that is replaced while it is being moved isn't deleted.
 #[test]
 fn a_part_that_changes_meanwhile_stays() {
     let (folder, objects) = (folder_with_parts(), Objects::default());
@@ -252,7 +253,7 @@ fn a_part_that_changes_meanwhile_stays() {
     assert_eq!(std::fs::read(&path).unwrap(), b"more rows");
 }
 
-/// Fetches with a store whose link is cut after so many requests.
+/// Fetches from a store over this link.
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
     support::pull(folder, &address(), objects, link)
 }
@@ -337,7 +338,7 @@ fn a_fetch_replaces_nothing_and_leaves_its_folder_never() {
             .join("escaped.parquet")
             .exists()
     );
-    // Another lake's folder takes nothing of this one.
+    // Another lake's folder accepts nothing of this one.
     let other = folder_with_parts();
     LakeMark::read_or_make(other.path()).unwrap();
     let (_, result) = pull(other.path(), &objects, &Link::whole());

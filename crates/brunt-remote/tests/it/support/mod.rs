@@ -1,4 +1,4 @@
-//! A store in memory that loses requests and answers.
+//! An in-memory store that loses requests and answers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use brunt_remote::{RemoteAddress, RemoteError, RemoteStore, StopWaiting};
 
 pub type Objects = Arc<std::sync::Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// What goes wrong.
+/// The faults of a link and its store.
 #[derive(Clone, Default)]
 pub struct Link {
     /// Requests until the link is cut for good: that one still arrives, but its answer does not.
     pub requests_left: Arc<AtomicU64>,
-    /// Tags are no MD5.
+    /// Tags aren't MD5 sums.
     pub hides_tags: bool,
-    /// What the store has is not what was sent.
+    /// The store corrupts the bytes that it receives.
     pub garbles: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct MemoryStore {
     pub reads: RefCell<u64>,
 }
 
-/// Fetches from these objects over this link; what came of it.
+/// Fetches these objects over this link; returns the counts and the result.
 pub fn pull(
     folder: &Path,
     address: &RemoteAddress,
