@@ -1,9 +1,9 @@
 //! What does a request cost the load engine, and what does it cost fio? Same job, same file, interleaved in random
 //! order within one run; ratios with their intervals.
 //!
-//! Both sides are measured by rusage, since fio's own CPU figure omits the kernel's workers; the cost of starting and
-//! ending fio is measured with a run of one millisecond and subtracted. Both sides record all latencies, ours in
-//! interval histograms.
+//! Both sides are measured by rusage, since fio's own CPU figure omits the kernel's workers; the cost of
+//! starting and ending fio is measured with a run of one millisecond and subtracted. Both sides record all
+//! latencies, ours in interval histograms.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! The table of fio's keys (3.42): which are translated, which have no effect here, and why others cannot be imported.
 //!
-//! The rule: a key that is in no list is a loss, and a loss refuses the job. A key that is switched off (`0`, `none`)
-//! is not.
+//! The rule: a key that is in no list is a loss, and a loss refuses the job. A key that is switched off
+//! (`0`, `none`) is not.
 
 /// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::job;
 
-    /// Parses `text` and renders its stretches: `a+b@5!, c` means a with b after five seconds, whose end also ends a;
-    /// then c.
+    /// Parses `text` and renders its stretches: `a+b@5!, c` means a with b after five seconds, whose end also
+    /// ends a; then c.
     fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");

@@ -1,6 +1,6 @@
-//! Figures that parts of devices report about themselves: caches, arrays, faults, retries. The kernel does not know
-//! them: the code that owns the devices reads them, at the interval of all other probes, and names the figures as in
-//! this table.
+//! Figures that parts of devices report about themselves: caches, arrays, faults, retries. The kernel does not
+//! know them: the code that owns the devices reads them, at the interval of all other probes, and names the
+//! figures as in this table.
 //!
 //! The rule: a figure's name ends with its unit, and a figure of two kinds of parts means the same in both.
 

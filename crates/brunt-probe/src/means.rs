@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use brunt_result::event::SampleValue;
 
-    /// Means are weighted by time from the start of measuring; idle instances, parts of totals and details are left to
-    /// the tables.
+    /// Means are weighted by time from the start of measuring; idle instances, parts of totals and details are
+    /// left to the tables.
     #[test]
     fn means_are_over_time() {
         let mut means = Means::default();

@@ -632,8 +632,8 @@ fn processes_end() {
     );
 }
 
-/// A prober reports all time from its start to its stop without gaps or overlaps, and the record's means cover the
-/// measured part.
+/// A prober reports all time from its start to its stop without gaps or overlaps, and the record's means
+/// cover the measured part.
 #[test]
 fn a_prober_covers_its_run() {
     let probes = Probes {

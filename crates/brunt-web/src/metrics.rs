@@ -1,5 +1,5 @@
-//! Prometheus metrics: one page, rendered per request. `run`, `replay`, `capture` and `target` use it, each with its
-//! own metrics.
+//! Prometheus metrics: one page, rendered per request. `run`, `replay`, `capture` and `target` use it, each
+//! with its own metrics.
 //!
 //! The rule: viewers never slow down the run. Pages are rendered one at a time, on a thread of the server.
 

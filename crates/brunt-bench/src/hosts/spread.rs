@@ -26,12 +26,12 @@ use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
 
-/// How early bare processes are started before their time: as much notice as hosts get, and more than a program takes
-/// to load.
+/// How early bare processes are started before their time: as much notice as hosts get, and more than a
+/// program takes to load.
 const NOTICE: Duration = Duration::from_millis(600);
 
-/// A bare process prints its wake-up time and exits only this much later, so that the first to wake takes no CPU from
-/// the others.
+/// A bare process prints its wake-up time and exits only this much later, so that the first to wake takes no
+/// CPU from the others.
 const APART: Duration = Duration::from_millis(100);
 
 /// Sleeps until this time of `CLOCK_MONOTONIC`, in nanoseconds, and returns when this thread woke up. Returns only

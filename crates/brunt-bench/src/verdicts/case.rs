@@ -195,8 +195,8 @@ impl Case {
         2.576 * error <= 0.5 / intervals
     }
 
-    /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval in 99 % of
-    /// single runs.
+    /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval
+    /// in 99 % of single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
         // Edges that are one and two intervals off differ in two intervals; 2.576 on either side.
         2f64.sqrt() * fall / self.shape.surprise(self.deviation) >= 2.0 * 2.576

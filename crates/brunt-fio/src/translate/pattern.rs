@@ -54,8 +54,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The part of "reads,writes,trims" for this job, and whether it needs two of them. An omitted part equals the one
-    /// before it.
+    /// The part of "reads,writes,trims" for this job, and whether it needs two of them. An omitted part equals
+    /// the one before it.
     pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
         let mut sides = text.split(',');
         let reads = sides.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Translates `steadystate` (end once the figures are steady) and `latency_target` (find the queue depth that meets a
-//! latency goal).
+//! Translates `steadystate` (end once the figures are steady) and `latency_target` (find the queue depth that
+//! meets a latency goal).
 
 use std::time::Duration;
 

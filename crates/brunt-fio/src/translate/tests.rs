@@ -486,8 +486,8 @@ fn jobs_one_after_the_other() {
     );
 }
 
-/// Concurrent jobs are one point with a part for each. They start when fio starts them, and end with the first if it
-/// says so.
+/// Concurrent jobs are one point with a part for each. They start when fio starts them, and end with the first
+/// if `exitall` is set.
 #[test]
 fn jobs_at_once() {
     let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\

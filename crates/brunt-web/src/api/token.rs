@@ -1,6 +1,6 @@
-//! The token that requests to start, stop or read must carry. It is created when the program starts, printed with the
-//! address, and kept in memory only. Every user of this machine can reach a loopback address; the token keeps the
-//! others out.
+//! The token that requests to start, stop or read must carry. It is created when the program starts, printed
+//! with the address, and kept in memory only. Every user of this machine can reach a loopback address; the token
+//! keeps the others out.
 //!
 //! The rule: it is compared in constant time, and appears in no log, result or response.
 

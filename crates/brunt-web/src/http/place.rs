@@ -2,8 +2,8 @@
 //! client that has held one longest is cut off: slow clients cannot lock out later ones. Streaming responses, and
 //! requests with the token, give up their place.
 //!
-//! The rule: a place becomes free only when no more work is done for its holder, so a page that is slow to render keeps
-//! its place.
+//! The rule: a place becomes free only when no more work is done for its holder, so a page that is slow to
+//! render keeps its place.
 
 use std::any::Any;
 use std::collections::VecDeque;

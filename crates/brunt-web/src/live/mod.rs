@@ -1,5 +1,5 @@
-//! The live page of a run: an observer of the experiment's events, and a site that sends them to browsers as
-//! server-sent events.
+//! The live page of a run: an observer of the experiment's events, and a site that sends them to
+//! browsers as server-sent events.
 //!
 //! Events go through a bounded channel to a separate thread (`feed`), which turns them into `frame`s, keeps
 //! what late viewers need (`record`), and passes them to the `viewers`: browsers (`site`), or the server that

@@ -1,8 +1,8 @@
 //! The past of an experiment, for viewers that join late: the current run, how earlier runs ended,
 //! and the terminal's lines.
 //!
-//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries, and both
-//! are reported.
+//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries,
+//! and both are reported.
 
 use std::collections::{BTreeMap, VecDeque};
 

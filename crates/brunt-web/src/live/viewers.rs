@@ -137,7 +137,7 @@ impl Viewers {
             all: Arc::clone(self),
             queue,
         };
-        // Encoding may take megabytes, so do it outside the lock; frames that arrived meanwhile are queued behind it.
+        // The past may take megabytes, so it's encoded outside the lock; frames that arrived meanwhile are queued after it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
         Some(viewer)

@@ -1,5 +1,5 @@
-//! The live page over this test's own sockets: which requests are answered, what a viewer gets, and that a slow one
-//! delays nothing.
+//! The live page over this test's own sockets: which requests are answered, what a viewer gets, and that a
+//! slow one delays nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
