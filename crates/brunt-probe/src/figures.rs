@@ -129,7 +129,7 @@ impl<T> Ticked<T> {
         Ticked { now, base: None }
     }
 
-    /// The latest reading.
+    /// The reading itself.
     pub fn now(&self) -> &T {
         &self.now
     }

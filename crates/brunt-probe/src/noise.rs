@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(stolen(&folder.path().join("none")), None);
     }
 
-    /// On any machine, the mean lies between zero and the maximum, and stolen time is a share.
+    /// On any machine, the work's mean is at least its minimum, and stolen time is a share.
     #[test]
     fn a_stretch_is_measured() {
         let folder = tempfile::tempdir().unwrap();

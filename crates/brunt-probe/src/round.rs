@@ -37,7 +37,7 @@ impl SampleRound {
         }
     }
 
-    /// Samples each subject and passes the samples to `take`; the first call produces none.
+    /// Samples each subject and passes the samples to `take`; a subject's first reading produces none.
     pub fn sample(&mut self, clock: &Clock, mut take: impl FnMut(Sample)) {
         let now = clock.now();
         self.look_who_is_there(now);

@@ -219,7 +219,7 @@ impl Message {
         let mut bytes = self.bytes.clone();
         put(&mut bytes, 0, xid);
         for (at, len) in &self.handles {
-            // The last eight bytes contain the file's number or a part of it; whatever it is,
+            // Eight bytes before the end is the file's number or a part of it; whatever it is,
             // different handles stay different.
             for (byte, other) in bytes[at + len - len.min(&8)..]
                 .iter_mut()

@@ -52,7 +52,7 @@ pub fn send(
 }
 
 /// Receives frames until there are no more: the sender has closed its side, or `is_over` reports that its process has
-/// ended and nothing is left to read. Returns how many lines were not frames.
+/// ended and nothing is left to read. Returns how many frames were invalid.
 pub fn receive(
     socket: &UnixStream,
     mut take: impl FnMut(LiveFrame),
