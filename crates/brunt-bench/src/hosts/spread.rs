@@ -79,8 +79,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
         hosts,
         ..Workload::default()
     };
-    // One request per worker, answered after all have woken up: the first to wake then takes no CPU from the others by
-    // continuing or exiting.
+    // One request per worker, answered after all have woken up, so the first to wake takes no CPU from the others.
     workload.stop.requests = Some(town.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     let load = HostLoad::new(

@@ -54,8 +54,7 @@ impl Draft<'_> {
             return Err(cause.at(self.job.location.clone()));
         }
         let workers = u64::from(workload.workers);
-        // fio creates a file per worker; here, workers use parts of one file, which is as large as
-        // all of those together.
+        // fio creates a file per worker; here, workers use parts of one file of the same total size.
         let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));

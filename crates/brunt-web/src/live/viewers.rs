@@ -137,7 +137,7 @@ impl Viewers {
             all: Arc::clone(self),
             queue,
         };
-        // The past may take megabytes, so it's encoded outside the lock; frames that arrived meanwhile are queued after it.
+        // The past may take megabytes, so encode it outside the lock; frames that arrived meanwhile follow it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
         Some(viewer)
