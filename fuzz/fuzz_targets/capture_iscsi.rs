@@ -1,6 +1,6 @@
-//! iSCSI connections PDU by PDU: headers that fit together and headers that do not, digests, data, gaps and beginnings
-//! in the middle, cut into segments in two ways. The input is a script: a byte of what to do, then its operands. What
-//! is found adds up, is bounded, and where nothing had to be searched it is the same however segments are cut.
+//! iSCSI connections, PDU by PDU: consistent and inconsistent headers, digests, data, gaps and captures that begin in
+//! the middle, each cut into segments in two ways. The input is a script: an instruction byte followed by its operands.
+//! The findings add up and are bounded; if no search was needed, they do not depend on the segmentation.
 #![no_main]
 
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
@@ -16,7 +16,7 @@ const LIMITS: Limits = Limits {
     kept_bytes: 64 << 10,
     record_ids: (0, 1),
 };
-/// Opcodes of both sides: commands, task management, logins, text, data, R2T, answers, and one that there is not.
+/// Opcodes of both sides: commands, task management, logins, text, data, R2T, responses, and an invalid one.
 const OPCODES: [u8; 16] = [
     0x01, 0x41, 0x02, 0x05, 0x43, 0x04, 0x00, 0x06, 0x21, 0x25, 0x31, 0x22, 0x23, 0x24, 0x3f, 0x13,
 ];
@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Of which connection and direction the next sequence numbers are.
+/// The next sequence numbers, by connection and direction.
 struct Wire {
     pipeline: Pipeline<Analysis>,
     next: [[u32; 2]; 2],
@@ -95,7 +95,7 @@ fn run(mut script: &[u8], segment_max: usize) -> Ledger {
         script = after;
         wire.time_ns += 1000;
         let (connection, direction) = (usize::from(what >> 7), usize::from(what >> 6 & 1));
-        // A gap: bytes that nobody saw.
+        // A gap: bytes that were not captured.
         if what & 0x30 == 0x30 {
             let next = &mut wire.next[connection][direction];
             *next = next.wrapping_add(u32::from(len) * 3 + 1);
@@ -104,7 +104,7 @@ fn run(mut script: &[u8], segment_max: usize) -> Ledger {
         let mut header = [0u8; BHS_BYTES];
         (header[0], header[1]) = (OPCODES[usize::from(what & 0x0f)], flags);
         header[19] = tag & 7;
-        // What the script has of its own overwrites the rest.
+        // The script's own bytes overwrite the rest.
         header[20..][..own.len().min(28)].copy_from_slice(&own[..own.len().min(28)]);
         let data: Vec<u8> = (0..usize::from(len) * 5)
             .map(|at| own.get(at).copied().unwrap_or(at as u8))

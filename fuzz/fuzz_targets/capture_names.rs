@@ -1,4 +1,4 @@
-//! Names of a trace: whatever bytes a name has, its text gives them back; whatever a text says, it is read.
+//! Names in a trace: any bytes of a name are recovered from its text, and any text can be read.
 #![no_main]
 
 use brunt_capture::trace::text;

@@ -1,6 +1,6 @@
-//! Packets in any order, cut and overlapping, through reassembly, records, calls and analyses. A first
-//! byte of 0 takes the rest as a packet file; otherwise the input is a script of TCP segments and UDP
-//! datagrams of four connections: a byte of what to do, then its operands, then the payload.
+//! Packets in any order, cut and overlapping, through reassembly, records, calls and analyses. If the first byte is 0,
+//! the rest is a packet file; otherwise the input is a script of TCP segments and UDP datagrams of four connections: an
+//! instruction byte, its operands, then the payload.
 #![no_main]
 
 use brunt_capture::{Analysis, Limits, Pipeline};
@@ -72,7 +72,7 @@ fn script(mut rest: &[u8], pipeline: &mut Pipeline<Analysis>) {
         if what & 16 == 0 {
             next[connection][direction] = seq.wrapping_add(payload.len() as u32);
         }
-        // Half of the connections are NFS's, half iSCSI's.
+        // Half of the connections are NFS, the other half iSCSI.
         let port = if connection & 1 == 0 { 2049 } else { 3260 };
         let ends = [
             ([10, 0, 0, connection as u8], 1000u16),

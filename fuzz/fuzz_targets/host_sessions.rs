@@ -1,5 +1,5 @@
-//! Both sides of a conversation between hosts: whatever bytes come, in whatever pieces, a session answers or ends, an agent
-//! does nothing before a greeting, and what a host says of its clock gives bounds in their order or none.
+//! Both sides of a connection between hosts: for any bytes in any pieces, a session responds or ends, an agent does
+//! nothing before a greeting, and a host's clock messages result in ordered bounds or none.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn agent(step: usize, bytes: &[u8]) {
                     greeted = true;
                     match action {
                         Some(AgentAction::Release) => session.released(),
-                        // Each number is given once until it is over.
+                        // A number is not reused until its fault is removed.
                         Some(AgentAction::PutFault(fault, _)) => {
                             assert!(faults.insert(fault) && faults.len() <= 64)
                         }
@@ -103,7 +103,7 @@ fn controller(step: usize, bytes: &[u8]) {
                 Ok(HostNews::Clock { monotonic, wall }) => {
                     let _ = (track.add(monotonic), track.add(wall));
                 }
-                // What is passed on can be added up.
+                // Reported figures can be merged.
                 Ok(HostNews::Interval(_, interval)) => figures.merge(&interval.figures),
                 Ok(HostNews::Ended(_, outcome)) => figures.merge(&outcome.figures),
                 Ok(HostNews::Recorded(end)) => {

@@ -1,5 +1,5 @@
-//! An initiator's login and discovery, fed with whatever a target may answer: both end within
-//! bounded rounds, and what they send is well-formed.
+//! An initiator's login and discovery with arbitrary target responses: both end within a bounded number of rounds, and
+//! send only well-formed requests.
 #![no_main]
 
 use brunt_iscsi::chap::{Challenge, Credentials};
@@ -10,7 +10,7 @@ use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
 use libfuzzer_sys::fuzz_target;
 
-// The first byte chooses the configuration; the rest is what the target answers.
+// The first byte chooses the configuration; the rest is the target's responses.
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, bytes)) = input.split_first() else {
         return;

@@ -1,8 +1,8 @@
-//! An initiator's session, fed with whatever a target may answer: nothing lands outside a task's
-//! buffer, and every request completes exactly once, also when the connection breaks.
+//! An initiator's session with arbitrary target responses: no data is written outside a task's buffer, and every
+//! request completes exactly once, even if the connection breaks.
 //!
-//! So that answers reach a task at all, a tag or StatSN that starts with 0xfe stands for one that is
-//! outstanding or due.
+//! So that responses reach a task at all, a tag or StatSN that starts with 0xfe stands for an
+//! outstanding or expected one.
 #![no_main]
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 
 const BLOCK: u64 = 4096;
 
-// Eight bytes choose the requests; the rest is what the target answers.
+// Eight bytes choose the requests; the rest is the target's responses.
 fuzz_target!(|input: &[u8]| {
     let Some((choices, bytes)) = input.split_first_chunk::<8>() else {
         return;

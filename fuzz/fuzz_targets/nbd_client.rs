@@ -1,7 +1,7 @@
-//! An NBD client, fed with whatever a server may send: handshakes end, nothing lands outside a request's buffer, and
-//! every request completes exactly once, also when the connection breaks.
+//! An NBD client with arbitrary server data: handshakes end, no data is written outside a request's buffer, and every
+//! request completes exactly once, even if the connection breaks.
 //!
-//! So that replies reach a request at all, a cookie whose first byte is 0xfe stands for one that is outstanding.
+//! So that replies reach a request at all, a cookie whose first byte is 0xfe stands for an outstanding one.
 #![no_main]
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BLOCK: u64 = 512;
 
-// One byte chooses what is wished for, eight choose the requests; the rest is what the server sends.
+// One byte chooses the options, eight choose the requests; the rest is the server's data.
 fuzz_target!(|input: &[u8]| {
     let Some((choices, mut bytes)) = input.split_first_chunk::<9>() else {
         return;
@@ -79,7 +79,7 @@ fuzz_target!(|input: &[u8]| {
         let mut head = [0; 40];
         let len = bytes.len().min(head.len());
         head[..len].copy_from_slice(&bytes[..len]);
-        // Simple replies have the cookie behind the error, chunks behind flags and type: both at byte 8.
+        // Simple replies have the cookie after the error, chunks after flags and type: both at byte 8.
         if head[8] == 0xfe {
             let cookie = cookies[usize::from(head[9]) % cookies.len()];
             head[8..16].copy_from_slice(&cookie.to_be_bytes());

@@ -1,5 +1,5 @@
-//! An NBD server, fed with whatever a client may send: handshakes end, answers are what our own client's parsers take,
-//! and no request reaches a device that does not lie in the export, in whole blocks.
+//! An NBD server with arbitrary client data: handshakes end, our own client's parsers accept its replies, and every
+//! request that reaches a device lies within the export, in whole blocks.
 #![no_main]
 
 use brunt_block::{Op, open_url};
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         bytes = later;
         answer.clear();
         match offer.on_bytes(now, &mut answer) {
-            // What follows stands for what was decrypted.
+            // The following bytes stand for decrypted data.
             Ok(NbdOfferStep::More | NbdOfferStep::StartTls) => {}
             Ok(NbdOfferStep::Serve(agreement)) => break agreement,
             Ok(NbdOfferStep::Close) | Err(_) => return,

@@ -1,5 +1,5 @@
-//! Messages between hosts, from both sides: whatever bytes come, in whatever pieces, the decoder gives messages or an
-//! error, keeps no more than came, and what it gave is the same when it is sent again.
+//! Messages between hosts, in both directions: for any bytes in any pieces, the decoder returns messages or an error
+//! and buffers no more than it received; a decoded message survives encoding and decoding unchanged.
 #![no_main]
 
 use brunt_protocol::{Decoder, FromHost, ToHost, encode};
@@ -22,7 +22,7 @@ fn feed<M: Serialize + DeserializeOwned>(step: usize, bytes: &[u8]) {
 
 fn again<M: Serialize + DeserializeOwned>(message: &M) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    // A message that was short as text may be long in ours: numbers are written out.
+    // A message that was short as text may be longer when we encode it: numbers are written out.
     if encode(message, &mut first).is_err() {
         return;
     }

@@ -1,7 +1,7 @@
-//! A Sheepdog client, fed with whatever a sheep may send: an inode is a disk or refused, nothing lands outside a request's
-//! buffer, and every request completes exactly once, also when the connection breaks.
+//! A Sheepdog client with arbitrary server data: an inode is accepted as a disk or refused, no data is written outside
+//! a request's buffer, and every request completes exactly once, even if the connection breaks.
 //!
-//! So that responses reach a request at all, an id whose first byte is 0xfe stands for one that is outstanding.
+//! So that responses reach a request at all, an id whose first byte is 0xfe stands for an outstanding one.
 #![no_main]
 
 use std::sync::Arc;
@@ -17,10 +17,11 @@ use brunt_wire::sheepdog::{SheepdogInode, SheepdogRequest, SheepdogResponse};
 use libfuzzer_sys::fuzz_target;
 
 const BLOCK: u64 = 512;
-/// More would make every input slow.
+/// Larger disks would make every input slow.
 const OBJECTS_MAX: u32 = 64;
 
-// Eight bytes choose the requests, the next one whether there is a cache; then come an inode, its map, and responses.
+// Eight bytes choose the requests, and the next one whether there is a cache; then follow an inode,
+// its map, and responses.
 fuzz_target!(|input: &[u8]| {
     let Some((choices, bytes)) = input.split_first_chunk::<9>() else {
         return;
@@ -118,7 +119,7 @@ fn retire(session: &mut SheepdogSession, outstanding: &mut Vec<u64>) {
     }
 }
 
-/// All lie in the first MiB, which every disk has.
+/// Requests within the first MiB, which every disk has.
 fn request(tag: u64, choice: u8) -> Request {
     let (op, blocks) = match choice % 5 {
         0 => (Op::Read, 1 + u64::from(choice) % 16),

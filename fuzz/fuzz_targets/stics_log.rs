@@ -1,5 +1,5 @@
-//! The blocks of a cache's log, as another process or a broken disk may have left them: each is parsed or refused, and
-//! what is parsed is written as it was.
+//! The blocks of a cache's log, as possibly left by another process or a broken disk: each is parsed or refused, and
+//! parsed blocks are encoded to the same bytes.
 #![no_main]
 
 use brunt_block::layers::stics::fuzz_format;

@@ -1,8 +1,8 @@
-//! Full-feature phase of the target's connection, fed with whatever a peer may send, over a
-//! logical unit that answers at once, later, or with an error, as the input says.
+//! The full-feature phase of a target's connection with arbitrary peer data, on a logical unit that responds at once,
+//! later, or with an error, depending on the input.
 //!
-//! Checked on the way: buffers and tasks stay bounded, StatSN rises by one for each numbered
-//! response, no task is answered twice, and R2Ts ask only for what the command announced.
+//! Checks that buffers and tasks stay bounded, that StatSN rises by one for each numbered response, that no task is
+//! answered twice, and that R2Ts request only data that the command announced.
 #![no_main]
 
 use std::cell::Cell;
@@ -24,18 +24,18 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 use libfuzzer_sys::fuzz_target;
 
-/// One write may announce 256 MiB; the fuzzer's own memory is for finding leaks, not for that.
+/// One write may announce 256 MiB; the fuzzer's memory limit is for finding leaks, so use less.
 const WANT_BYTES_MAX: u32 = 256 << 10;
 
 #[derive(Default)]
 struct World {
-    /// What the logical unit does with the next commands, round and round.
+    /// What the logical unit does with successive commands, repeated cyclically.
     moods: [u8; 16],
     mood_index: usize,
     running: Vec<u64>,
-    /// Of these: whose outcome says so.
+    /// Those of the running commands whose outcome must report an abort.
     aborted: HashSet<u64>,
-    /// Task management is done: when no aborted command runs any more.
+    /// Whether task management is complete: no aborted command is running any more.
     is_managed: Rc<Cell<bool>>,
     wanted: HashMap<u64, u32>,
     expected: HashMap<u32, u32>,
@@ -180,7 +180,7 @@ impl ConnectionIo for World {
     }
 }
 
-// Sixteen bytes say how the logical unit behaves, over and over; the rest is what the peer sends.
+// Sixteen bytes define the logical unit's behaviour, cyclically; the rest is the peer's data.
 fuzz_target!(|input: &[u8]| {
     let Some((moods, bytes)) = input.split_first_chunk::<16>() else {
         return;
@@ -239,7 +239,7 @@ fuzz_target!(|input: &[u8]| {
                 },
             );
         }
-        // The logical unit finishes some of what it has.
+        // The logical unit completes some of its running commands.
         if !world.running.is_empty() && world.mood() & 1 == 0 {
             let tag = world.running.remove(0);
             let outcome = world.outcome(tag);

@@ -1,5 +1,5 @@
-//! A target's login phase, fed with whatever a peer may send: it ends within bounded rounds, and
-//! its answers are well-formed login responses.
+//! A target's login phase with arbitrary peer data: it ends within a bounded number of rounds, and
+//! its responses are well-formed.
 #![no_main]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use libfuzzer_sys::fuzz_target;
 
-// The first byte chooses the configuration; the rest is what the peer sends.
+// The first byte chooses the configuration; the rest is the peer's data.
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, bytes)) = input.split_first() else {
         return;

@@ -1,4 +1,4 @@
-//! Block traces of every format: whatever the bytes, and wherever they are cut, the same requests come out, and every row
+//! Block traces of every format: for any bytes, the result is the same wherever they are cut, and every row
 //! is read or counted.
 #![no_main]
 
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let cut = bytes.len() * usize::from(*cut) / 256;
     let _ = detect(bytes, true);
-    // A first line may be a map of columns.
+    // The first line may be a column map.
     let line = bytes
         .split(|byte| *byte == b'\n')
         .next()
@@ -56,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
                 .iter()
                 .all(|request| (request.device as usize) < devices.names().len())
         );
-        // Long requests take their time in a footprint.
+        // Long requests would make the footprint slow.
         let mut short = requests;
         short
             .iter_mut()

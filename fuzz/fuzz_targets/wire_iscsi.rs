@@ -1,4 +1,5 @@
-//! iSCSI's bytes: headers, additional headers, text. What was read and written again reads the same.
+//! iSCSI's encodings: headers, additional headers, text. Text that is parsed and encoded again parses
+//! to the same pairs.
 #![no_main]
 
 use brunt_wire::iscsi::ahs::Ahs;

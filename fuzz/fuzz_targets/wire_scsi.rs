@@ -1,4 +1,4 @@
-//! SCSI's bytes: CDBs, parameter lists, sense data.
+//! SCSI's encodings: CDBs, parameter lists, sense data.
 #![no_main]
 
 use brunt_wire::scsi::inquiry::Capacity;
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
         512,
     );
     if let Ok(extents) = unmap::parse(bytes) {
-        // Sixteen bytes make one extent: never more than the list holds.
+        // An extent takes sixteen bytes: never more than the list holds.
         assert!(extents.count() <= bytes.len() / 16);
     }
     if let Some(groups) = alua::parse_set(bytes) {

@@ -23,21 +23,21 @@ const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
 const GO_MODULE: &str = include_str!("../../../benches/peers/actors/go.mod");
 const ERLANG_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.erl");
 
-/// Erlang gets fewer messages, as it takes about as many times longer.
+/// Erlang gets a fraction of the messages, as it takes about that many times longer.
 const ERLANG_SHARE: u64 = 4;
 
-/// Messages a second between processes, beside Go and Erlang
+/// Messages per second between actors, against Go and Erlang
 #[derive(Clone, Debug)]
 pub struct ActorsBench {
-    /// How often each is run; the median counts.
+    /// Runs of each benchmark; the median is reported.
     pub runs: u32,
-    /// Messages of one run.
+    /// Messages per run.
     pub messages: u64,
-    /// Scheduler threads, one figure for each number.
+    /// Numbers of scheduler threads to measure.
     pub threads: Vec<u16>,
 }
 
-/// Who is measured.
+/// A program to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contestant {
     Ours(Placement),
@@ -57,10 +57,10 @@ impl Contestant {
 }
 
 impl ActorsBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let peers = Peers::build(output)?;
         let mut contestants = vec![
@@ -196,7 +196,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Messages per second of one run.
+    /// Messages per second in one run.
     fn measure(
         &self,
         who: Contestant,
@@ -242,7 +242,7 @@ impl Peers {
     }
 }
 
-/// False, with a note, when the compiler is not installed.
+/// Returns false, with a note, if the compiler is not installed.
 fn compile(
     command: &mut Command,
     folder: &Path,
@@ -294,7 +294,7 @@ fn parse_rate(text: &str) -> Option<f64> {
     (messages > 0.0 && seconds > 0.0).then(|| messages / seconds)
 }
 
-/// A competing load: one thread that computes all the time, on no core in particular.
+/// A competing load: one thread that computes all the time, not pinned to a core.
 struct Hog {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -332,7 +332,7 @@ impl Drop for Hog {
 mod tests {
     use super::*;
 
-    /// A peer's line is read, and nothing else is taken for one.
+    /// A peer's line is parsed, and other lines are refused.
     #[test]
     fn peers_lines() {
         let check = |text, rate| assert_eq!(parse_rate(text), rate, "{text:?}");
@@ -343,7 +343,7 @@ mod tests {
         check("", None);
     }
 
-    /// The median is the middle, of two the mean.
+    /// The median is the middle value, or the mean of the two middle ones.
     #[test]
     fn medians() {
         let check =

@@ -1,7 +1,6 @@
-//! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on
-//! loopback exchange messages of iSCSI's sizes (48 bytes of header and the payload) with plain blocking
-//! calls. It is the baseline of `brunt-bench iscsi`, measured in the same run. [`ask`], its asking half,
-//! also drives the bare NBD client.
+//! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on loopback
+//! exchange messages of iSCSI's sizes (a 48-byte header and the payload) with plain blocking calls. It is the baseline
+//! of `brunt-bench iscsi`, measured in the same run. [`ask`], its client half, also drives the bare NBD client.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use super::sample::RunSample;
 
 const HEADER_BYTES: usize = 48;
 
-/// Which way the payload goes.
+/// The direction of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadDirection {
     /// With the response.
@@ -22,7 +21,7 @@ pub enum PayloadDirection {
     Write,
 }
 
-/// Keeps `depth` requests of `payload` bytes going for `time`.
+/// Keeps `depth` requests of `payload` bytes in flight for `time`.
 ///
 /// # Errors
 /// The sockets'.
@@ -52,24 +51,24 @@ pub fn measure(
     })
 }
 
-/// Answers whole requests until the peer closes; its own CPU time.
+/// Answers whole requests until the peer closes; returns its own CPU time.
 fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<Duration> {
     let start = ResourceUsage::of_thread();
     let mut counter = Counter::new(request);
     let answer = vec![0u8; response];
     loop {
         let whole = counter.receive(&mut socket)?;
-        // The asking side may have failed: then there is nobody to send to.
+        // The client may have failed and closed its socket.
         if counter.ended || send(&mut socket, &answer, whole).is_err() {
             return Ok(ResourceUsage::of_thread().since(start).cpu());
         }
     }
 }
 
-/// Keeps `depth` copies of a request going for `time`, each answered with `response` bytes that nobody looks at.
+/// Keeps `depth` copies of a request in flight for `time`, each answered with `response` bytes that are discarded.
 ///
 /// # Errors
-/// The socket's, or the peer closes it.
+/// Those of the socket, or the peer closes it.
 pub fn ask(
     mut socket: impl Read + Write,
     message: &[u8],
@@ -112,7 +111,7 @@ pub fn ask(
     })
 }
 
-/// Sends `count` copies of a message in as few calls as it takes.
+/// Sends `count` copies of a message in as few calls as possible.
 fn send(socket: &mut impl Write, message: &[u8], count: usize) -> io::Result<()> {
     let mut left = count;
     while left > 0 {

@@ -1,8 +1,8 @@
-//! A bare NBD client: what remains of one with a single connection when it does nothing with its data. Requests are
-//! made once and sent again and again, answers are received into one buffer and counted by their length. It is the
-//! baseline of `brunt-bench nbd`; nothing else uses it.
+//! A bare NBD client: what remains of a client with one connection that ignores its data. Requests are built once and
+//! sent repeatedly; replies are received into one buffer and counted by their length. It is the baseline of
+//! `brunt-bench nbd`; nothing else uses it.
 //!
-//! The one rule: only for servers known to answer without errors, since nothing is checked.
+//! The rule: use it only for servers known to answer without errors, since nothing is checked.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,13 +16,13 @@ use brunt_wire::nbd::{NbdCommand, NbdHeaders, NbdRequest};
 use super::bare::{self, PayloadDirection};
 use super::sample::RunSample;
 
-/// Bytes of a simple reply, its data apart.
+/// Bytes of a simple reply without its data.
 const REPLY_BYTES: usize = 16;
 
-/// Keeps `depth` requests of `size` bytes going for `time`, at the start of an export behind a Unix socket.
+/// Keeps `depth` requests of `size` bytes in flight for `time`, at the start of an export on a Unix socket.
 ///
 /// # Errors
-/// The handshake's, the socket's, or it is none of the Unix domain.
+/// Those of the handshake or the socket, or the export is not on a Unix socket.
 pub fn measure(
     export: &NbdConfig,
     direction: PayloadDirection,
@@ -57,7 +57,7 @@ pub fn measure(
     )
 }
 
-/// A socket that is looked at until it has something, as the ring of our client does: sleeping would cost more.
+/// A socket that is polled until it is ready, as our client's ring does: sleeping would cost more.
 struct Polling(UnixStream);
 
 impl Polling {

@@ -1,15 +1,14 @@
-//! Where a benchmark's answer goes. The command line implements it for its standard output; a test may
-//! collect lines instead.
+//! The output of a benchmark. The command line implements it for its standard output; a test may collect lines instead.
 
 use std::fmt::Display;
 
 use serde_json::Value;
 
-/// Takes what a benchmark prints, and says when the user wants it to stop.
+/// Takes a benchmark's output, and reports whether the user wants it to stop.
 pub trait Console {
     /// Prints one line for people.
     fn print_line(&self, text: &dyn Display);
-    /// Prints one line that the user should see although it is no figure.
+    /// Prints one line for the user that is not a result.
     fn print_note(&self, text: &dyn Display);
     /// Prints the figures as one JSON object.
     fn print_object(&self, value: &Value);
@@ -31,7 +30,7 @@ impl dyn Console + '_ {
     }
 }
 
-/// A console that nobody reads.
+/// A console that discards its output.
 #[cfg(test)]
 pub(crate) struct Unread;
 

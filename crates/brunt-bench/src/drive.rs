@@ -1,5 +1,5 @@
-//! A closed loop over a device: `depth` random requests of one size, for a time. Just enough load to
-//! compare targets with; workloads proper are `brunt-load`'s.
+//! A closed loop over a device: `depth` random requests of one size, for a time. Just enough load to compare targets;
+//! real workloads are in `brunt-load`.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -15,10 +15,10 @@ use brunt_core::random::Random;
 use super::bare::PayloadDirection;
 use super::sample::RunSample;
 
-/// Keeps `depth` requests of `size` bytes going at random places for `time`.
+/// Keeps `depth` requests of `size` bytes at random offsets in flight for `time`.
 ///
 /// # Errors
-/// The device does not open, or a request fails: a measurement with errors in it is none.
+/// The device does not open, or a request fails: a measurement with errors is not valid.
 pub fn measure(
     backend: &Arc<dyn Backend>,
     direction: PayloadDirection,
@@ -78,7 +78,7 @@ pub fn measure(
     })
 }
 
-/// Writes the whole device once, so that reads meet memory and not the page of zeros.
+/// Writes the whole device once, so that reads access real memory rather than the shared zero page.
 ///
 /// # Errors
 /// As [`measure`].

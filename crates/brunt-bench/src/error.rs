@@ -4,22 +4,22 @@ use std::fmt::Display;
 
 use brunt_block::OpenError;
 
-/// Whose mistake it was. Match on this, not on the text.
+/// The kind of failure. Match on this, not on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchErrorKind {
     /// The settings, or a file that they name, are wrong.
     Usage,
     /// Ctrl-C, SIGTERM or the end of the terminal stopped it.
     Interrupted,
-    /// The measurement was tried and failed, or its figures are not what they have to be.
+    /// The measurement failed, or its figures miss a requirement.
     Failed,
 }
 
-/// Why a benchmark stops: what happened, and what to do about it.
+/// Why a benchmark stopped: what happened, and what to do about it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct BenchError {
-    /// Whose mistake it was.
+    /// The kind of failure.
     pub kind: BenchErrorKind,
     /// What happened, in one line.
     pub what: String,
@@ -31,7 +31,7 @@ pub struct BenchError {
 pub type BenchResult = Result<(), BenchError>;
 
 impl BenchError {
-    /// The measurement was tried and failed.
+    /// The measurement failed.
     pub fn failed(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Failed,
@@ -40,7 +40,7 @@ impl BenchError {
         }
     }
 
-    /// It was stopped; `what` says what is complete.
+    /// The benchmark was stopped; `what` says which results are complete.
     pub fn interrupted(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Interrupted,
@@ -65,7 +65,7 @@ impl BenchError {
     }
 }
 
-/// Every device that a benchmark opens is one that it has made or started itself.
+/// A benchmark only opens devices that it has made or started itself, so this is never the user's mistake.
 impl From<OpenError> for BenchError {
     fn from(error: OpenError) -> BenchError {
         BenchError::failed(error)

@@ -1,7 +1,7 @@
-//! fio as a contestant: its version, and a run with its answer. Used by the benches that measure against it.
+//! fio as a contestant: finds its version, and runs it and parses its output. Used by benchmarks that compare with it.
 //!
-//! The rule: jobs are threads. A forked job calls `setsid()`, and where `kernel.sched_autogroup_enabled` is 1, each session
-//! has its own share of the CPU; Brunt shares one with a lab's links.
+//! The rule: jobs are threads. A forked job calls `setsid()`, and if `kernel.sched_autogroup_enabled` is 1, each
+//! session has its own share of the CPU; Brunt shares one with a lab's links.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::BenchError;
 
-/// What `fio --version` says.
+/// The output of `fio --version`.
 ///
 /// # Errors
 /// fio is not installed.
@@ -23,7 +23,7 @@ pub fn version() -> Result<String, BenchError> {
         })
 }
 
-/// Whether fio is there and has an engine.
+/// Whether fio is installed and has this engine.
 pub fn has_engine(name: &str) -> bool {
     let engines = Command::new("fio").arg("--enghelp").output();
     engines.is_ok_and(|said| {
@@ -33,15 +33,15 @@ pub fn has_engine(name: &str) -> bool {
     })
 }
 
-/// Runs one job and gives what fio says of it.
+/// Runs one job and returns its part of fio's output.
 ///
 /// # Errors
-/// fio cannot be run, or its answer is no JSON.
+/// fio cannot be run, or its output is not JSON.
 pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
     run_with(arguments, &[])
 }
 
-/// The same with variables of its environment.
+/// Like [`run`], with additional environment variables.
 ///
 /// # Errors
 /// As for [`run`].
@@ -53,7 +53,7 @@ pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<V
     let said = fio.output();
     let said = said.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
     let text = String::from_utf8_lossy(&said.stdout);
-    // Warnings may come before the answer.
+    // Warnings may precede the JSON.
     let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
         .map_err(|_| {
             BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr)))

@@ -1,6 +1,6 @@
-//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt,
-//! libiscsi's client, raw TCP and a bare request/response pair, measured in turns in the same run. Peers that
-//! are not installed are listed as missing; nothing is compared with numbers from another day or machine.
+//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt, libiscsi's
+//! client, raw TCP and a bare request/response pair, measured in turns in the same run. Missing peers are listed;
+//! nothing is compared with numbers from another day or machine.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -17,35 +17,35 @@ use super::sample::{RunSample, extremes, median, process_cpu};
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
-/// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, against tgt, iperf3 and a bare TCP pair
 #[derive(Clone, Debug)]
 pub struct IscsiBench {
-    /// Rounds; each measures every contestant in turn, and medians are over rounds
+    /// Rounds; each measures every program in turn, and medians over rounds are reported
     pub rounds: u32,
-    /// Time for each measurement
+    /// Duration of each measurement
     pub time: Duration,
-    /// One short round of our own target only: a look, not a measurement
+    /// One short round of Brunt's target only: a quick look, not a measurement
     pub quick: bool,
     /// Only rows whose name contains this, such as "4k read"
     pub row: Option<String>,
 }
 
-/// A line of the table: what is asked of everybody.
+/// A row of the table: the requests to measure with every contestant.
 struct Row {
     name: &'static str,
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// What our figure is held against, and the ratio it should reach, diskless and with memory.
+    /// The figure to compare with, and the ratio to reach, with a null LUN and with memory.
     goal: Goal,
 }
 
 enum Goal {
-    /// Times tuned tgt's rate, same medium.
+    /// Multiple of the rate of tuned tgt with the same medium.
     TimesTgt(f64),
-    /// Share of raw TCP's throughput: null, memory (where there is a goal).
+    /// Share of raw TCP's throughput: with a null LUN, and with memory if it has a goal.
     OfRawTcp(f64, Option<f64>),
-    /// Latency at most so many times the bare pair's.
+    /// Maximum latency as a multiple of the bare pair's.
     LatencyOfBare(f64),
 }
 
@@ -65,7 +65,7 @@ const ROWS: &[Row] = &[
 
 const SIZE_BYTES: u64 = 1 << 30;
 
-/// Who is measured.
+/// A program to measure.
 struct Contestant {
     name: &'static str,
     kind: Kind,
@@ -74,7 +74,7 @@ struct Contestant {
 enum Kind {
     Bare,
     RawTcp,
-    /// Our initiator on a target whose process is known.
+    /// Our initiator, and a target with this process id.
     Device {
         backend: Arc<dyn Backend>,
         pid: u32,
@@ -86,10 +86,10 @@ enum Kind {
 }
 
 impl IscsiBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let (rounds, time) = if self.quick {
             (1, Duration::from_millis(300))
@@ -158,7 +158,7 @@ impl IscsiBench {
 }
 
 impl Contestant {
-    /// `None` where this contestant has nothing to say to the row.
+    /// `None` if the row does not apply to this contestant.
     fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
         let said =
             |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
@@ -183,7 +183,7 @@ impl Contestant {
                 }
             }
             Kind::Qemu { url } => {
-                // A first short run tells how many requests fill the time.
+                // A short first run shows how many requests fill the time.
                 let write = row.direction == PayloadDirection::Write;
                 let probe =
                     peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
@@ -201,7 +201,7 @@ impl Contestant {
     }
 }
 
-/// What a target counted itself, in its own run: system calls for a command.
+/// System calls per command, as counted by a target in a separate run.
 fn target_calls(time: Duration) -> io::Result<f64> {
     let mut target = OwnTarget::start(true)?;
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
@@ -228,13 +228,13 @@ fn target_calls(time: Duration) -> io::Result<f64> {
     }
 }
 
-/// `brunt target` as its own process, with a null and a memory LUN.
+/// `brunt target` in a separate process, with a null and a memory LUN.
 struct OwnTarget {
     process: Child,
     url: String,
 }
 
-/// `brunt sink` as its own process.
+/// `brunt sink` in a separate process.
 struct OwnSink {
     process: Child,
     url: String,
@@ -264,7 +264,7 @@ impl Drop for OwnSink {
 }
 
 impl OwnTarget {
-    /// With `json` it says on standard output what it did, when it is ended.
+    /// With `json`, it prints a summary on standard output when it is stopped.
     fn start(json: bool) -> io::Result<OwnTarget> {
         const NAME: &str = "iqn.2026-11.io.brunt:bench";
         let size = SIZE_BYTES >> 20;
@@ -286,7 +286,7 @@ impl OwnTarget {
             })
             .spawn()?;
         let mut portal = String::new();
-        // The address comes first, and with --json on the other stream.
+        // It prints the address first; with --json, on standard error.
         match process.stderr.take() {
             Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
             None => {
@@ -348,7 +348,7 @@ fn contestants_of_ours(own: &OwnTarget) -> Result<Vec<Contestant>, BenchError> {
     ])
 }
 
-/// Whatever is installed; what is not is named.
+/// Adds the installed peers, and notes the missing ones.
 fn add_peers(
     contestants: &mut Vec<Contestant>,
     tgts: &mut Vec<Tgt>,
@@ -416,7 +416,7 @@ fn add_peers(
     Ok(())
 }
 
-/// Prints a row's block; the same as JSON.
+/// Prints a row's block and returns it as JSON.
 fn report(
     row: &Row,
     contestants: &[Contestant],
@@ -482,8 +482,8 @@ struct Verdict {
     reached: bool,
 }
 
-/// The row's goals that can be judged: ratios are taken round by round, because the machine's speed
-/// drifts, and their median is what counts.
+/// The row's goals that can be judged. Ratios are taken round by round, because the machine's speed drifts, and their
+/// median is judged.
 fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -> Vec<Verdict> {
     let rates = |name: &str| -> Option<Vec<f64>> {
         let index = contestants
@@ -507,7 +507,7 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
             reached: ratio >= goal,
         })
     };
-    // The bare pair throws payloads away where a device brings each to its request's buffer.
+    // The bare pair discards payloads, whereas a device copies each to its request's buffer.
     let network = [
         at_least(DEVICE_TCP, BARE, 0.5),
         at_least(DEVICE_TCP, RAW_TCP, 0.85),

@@ -1,6 +1,7 @@
-//! Benchmarks Brunt against comparable tools in one run: the subjects of the program `brunt-bench`, which
-//! parses arguments into a subject's struct and calls `run`; output goes to its [`Console`]. The one rule:
-//! contestants take turns, round by round, because a machine's speed drifts; ratios are taken within a round
+//! Benchmarks Brunt against comparable tools in one run: the subjects of the program `brunt-bench`, which parses
+//! arguments into a subject's struct and calls `run`; output goes to its [`Console`].
+//!
+//! The rule: contestants take turns, round by round, because a machine's speed drifts; ratios are taken within a round
 //! or of medians, never against a figure from another day.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)]

@@ -21,52 +21,52 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use super::sample::median;
 use crate::{BenchError, BenchResult, Console};
 
-/// Round trips that are set, in milliseconds.
+/// Configured round trips in milliseconds.
 const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
-/// A measured round trip may differ from the set one by so much, or by this share of it.
+/// A measured round trip may differ from the configured one by this time or this share of it.
 const ROUND_TRIP_SLACK: (Duration, f64) = (Duration::from_micros(100), 0.02);
-/// Packets that may be on their way to a receiver. Its socket has to hold them: each takes up to 2 KiB
-/// there, and 212992 bytes are what a socket holds by default.
+/// Maximum packets in flight to a receiver. Its socket must hold them: each takes up to 2 KiB there, and a socket holds
+/// 212992 bytes by default.
 const WINDOW_PACKETS: u64 = 64;
-/// A packet that did not come after this does not come.
+/// A packet that has not arrived after this time is lost.
 const GONE_AFTER: Duration = Duration::from_millis(100);
-/// Bytes of a TCP sender's write and of a receiver's read.
+/// Bytes per write of a TCP sender and per read of a receiver.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Flows through the link with a delay: one alone is bound by its socket's buffers.
+/// Flows through the link with a delay: a single one is limited by its socket's buffers.
 const FLOWS: usize = 8;
-/// What everything is held against.
+/// The baseline of all comparisons.
 const BARE: &str = "bare";
-/// Nothing takes longer than this.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How exact and how fast the lab's links are, beside a bare veth pair
+/// Accuracy and speed of the lab's links, against a bare veth pair
 ///
-/// Needs no root: hosts are network namespaces of its own.
+/// Needs no root: the hosts are network namespaces.
 #[derive(Clone, Debug)]
 pub struct LinkBench {
-    /// How often each speed is measured; the median counts.
+    /// Runs of each speed measurement; the median is reported.
     pub runs: u32,
-    /// Seconds of each.
+    /// Duration of each speed measurement in seconds.
     pub seconds: u64,
-    /// Packets in which losses and the like are counted.
+    /// Number of packets sent to measure loss, delay and other impairments.
     pub packets: u64,
-    /// Chance follows from it.
+    /// Seed of the random impairments.
     pub seed: u64,
-    /// Only the speed of these carriers, and of the bare pair.
+    /// Measure the speed of these carriers only, and of the bare pair.
     pub only: Vec<String>,
-    /// Leave the speed out.
+    /// Skip the speed measurements.
     pub no_speed: bool,
-    /// Leave the accuracy out.
+    /// Skip the accuracy measurements.
     pub no_accuracy: bool,
-    /// Leave the lines with a rate out.
+    /// Skip the lines with a rate.
     pub no_rates: bool,
 }
 
 impl LinkBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let mut result = json!({ "seed": self.seed });
         let mut wrong = Vec::new();
@@ -117,7 +117,7 @@ impl Pair {
     pub(super) fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
         let mut lab = Lab::new(["a", "b"], Clock::Monotonic)?;
         if settings.rate.is_some() {
-            // Fills a line whose queue is long enough, and is in every kernel.
+            // It fills a line whose queue is long enough, and every kernel has it.
             lab.use_congestion("reno");
         }
         lab.add_link(&LinkConfig {
@@ -148,8 +148,8 @@ impl Pair {
         Ok((first, second))
     }
 
-    /// Times of round trips of small packets, in seconds, sorted. One thread polls both ends and never
-    /// sleeps: to wake a sleeping one takes longer than a link may be off, and is not the link's doing.
+    /// Sorted round-trip times of small packets, in seconds. One thread polls both ends and never sleeps: waking a
+    /// sleeping thread takes longer than the link's allowed error, and is not the link's doing.
     fn ping(&self, count: u32) -> io::Result<Vec<f64>> {
         let (first, second) = self.sockets()?;
         first.set_nonblocking(true)?;
@@ -171,7 +171,7 @@ impl Pair {
                 }
             }
             times.push(start.elapsed().as_secs_f64());
-            // So that the link is met asleep, as by requests that come now and then.
+            // Lets the link go to sleep, as between infrequent requests.
             std::thread::sleep(Duration::from_micros(300));
         }
         // The first ones meet cold caches.
@@ -180,7 +180,7 @@ impl Pair {
         Ok(times)
     }
 
-    /// Sends numbered packets from one host to the other; what arrived.
+    /// Sends numbered packets from one host to the other; returns which arrived.
     fn flood(&self, packets: u64) -> io::Result<Arrived> {
         let (from, to) = self.sockets()?;
         let (highest, done) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -193,7 +193,7 @@ impl Pair {
         })
     }
 
-    /// Bytes a second of TCP in so many flows.
+    /// TCP throughput of this many flows, in bytes per second.
     pub(super) fn tcp(&self, flows: usize, time: Duration) -> io::Result<f64> {
         let listener = self.b.run(|| TcpListener::bind((self.b.address(), 0)))?;
         let address = listener.local_addr()?;
@@ -226,7 +226,7 @@ impl Pair {
                     socket.shutdown(Shutdown::Both)
                 }));
             }
-            // Windows open first.
+            // Let the windows open first.
             std::thread::sleep(time / 4);
             let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
             std::thread::sleep(time);
@@ -249,7 +249,7 @@ impl Pair {
     }
 }
 
-/// What came of numbered packets.
+/// What happened to the numbered packets.
 #[derive(Default)]
 struct Arrived {
     missing: BTreeSet<u64>,
@@ -262,7 +262,7 @@ fn send_numbered(from: &UdpSocket, packets: u64, highest: &AtomicU64) -> io::Res
     let mut packet = [0; 32];
     for number in 0..packets {
         packet[..8].copy_from_slice(&number.to_le_bytes());
-        // As many as the receiver's socket holds; after a loss of a whole window, on after a while.
+        // Send only as many as the receiver's socket holds; if a whole window is lost, continue after a while.
         if number > highest.load(Ordering::Acquire) + WINDOW_PACKETS {
             let waiting = Instant::now();
             while number > highest.load(Ordering::Acquire) + WINDOW_PACKETS {
@@ -314,7 +314,7 @@ fn receive(
     Ok(arrived)
 }
 
-/// What has arrived, if anything has.
+/// The length of a received packet, if there is one.
 fn poll(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match socket.recv(buffer) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -389,7 +389,7 @@ impl LinkBench {
         let arrived = pair.flood(self.packets).map_err(BenchError::failed)?;
         let report = pair.report()?;
         let seen = match what {
-            // What is flipped is dropped by the receiver's checksum.
+            // The receiver's checksum drops corrupted packets.
             "loss" | "corrupt" => arrived.missing.len() as u64,
             "duplicate" => arrived.twice,
             _ => arrived.overtaken,
@@ -539,7 +539,7 @@ impl LinkBench {
     }
 }
 
-/// One run of TCP and of pings over a pair.
+/// Runs TCP and pings over a pair once.
 fn speed_of(
     pair: &Pair,
     name: &str,
@@ -565,7 +565,7 @@ fn speed_of(
     })
 }
 
-/// What the goals came to that can be judged; those that were missed are added to `wrong`.
+/// The results of the goals that can be judged; missed ones are added to `wrong`.
 fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String>) -> Vec<Value> {
     let mut goals = Vec::new();
     for goal in GOALS {
@@ -599,7 +599,7 @@ fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String
     goals
 }
 
-/// What one run gave, or the medians of several.
+/// The figures of one run, or the medians of several.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
     gigabits: f64,
@@ -620,7 +620,7 @@ impl Speed {
     }
 }
 
-/// What ours has to reach, held against a peer in the same run.
+/// A goal for one of our carriers, relative to a peer in the same run.
 struct Goal {
     what: &'static str,
     subject: &'static str,

@@ -1,8 +1,8 @@
-//! `brunt-bench link`, rates: what TCP gets through lines of 10 Mb/s to 10 Gb/s against theory, on the machine as it is
-//! and with every core taken by hogs that the bench starts itself.
+//! `brunt-bench link`, rates: TCP throughput over lines of 10 Mb/s to 10 Gb/s, compared with theory, on the idle
+//! machine and with every core kept busy by the benchmark's own hogs.
 //!
-//! The rule: a line carries what it promises or says that it does not. One that does neither fails the bench; at 10 Gb/s
-//! the sender may be what is too slow, so that rate is only shown.
+//! The rule: a line carries its rate or reports that it does not. A line that does neither fails the benchmark; at 10
+//! Gb/s the sender may be too slow, so that rate is only shown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::link::{LinkBench, Pair};
 use super::sample::median;
 use crate::{BenchError, Console};
 
-/// Lines that are tried, in bits a second, and whether a shortfall that nobody mentions fails the bench.
+/// Tested lines in bits per second, and whether an unreported shortfall fails the benchmark.
 const RATES: [(u64, bool); 4] = [
     (10_000_000, true),
     (100_000_000, true),
     (1_000_000_000, true),
     (10_000_000_000, false),
 ];
-/// TCP payload of a full packet at an MTU of 1500, with timestamps, of what the packet takes on the wire.
+/// TCP payload of a full packet at an MTU of 1500, with time stamps, divided by its size on the wire.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
-/// A line that carries less than this share of theory falls short.
+/// A line that carries less than this share of the theoretical rate falls short.
 const KEPT: f64 = 0.95;
-/// Hogs for each core, so that a thread of usual priority waits for several others.
+/// Hogs per core, so that a thread of normal priority waits for several others.
 const HOGS_A_CORE: usize = 2;
 
 /// Threads that keep every core busy until they are dropped.
@@ -62,14 +62,14 @@ impl Drop for Hogs {
     }
 }
 
-/// What 100 ms of a line hold, and no more than usual: at 10 Mb/s TCP takes longer than a measurement to get over the loss
-/// of what it first sends too much into 1 MiB.
+/// A queue of 100 ms at the line's rate, at most the usual 1 MiB: at 10 Mb/s, TCP would take longer than a measurement
+/// to recover from overfilling 1 MiB at the start.
 fn queue(rate: u64) -> Size {
     Size((rate / 8 / 10).min(1 << 20))
 }
 
 impl LinkBench {
-    /// What lines of each rate carry; those that fall short in silence are added to `wrong`.
+    /// Measures lines of each rate; those that fall short without reporting it are added to `wrong`.
     pub(super) fn rates(
         &self,
         output: &dyn Console,
@@ -151,7 +151,7 @@ impl LinkBench {
     }
 }
 
-/// Runs that carried less than [`KEPT`] of theory, and how many of them said so.
+/// Runs that carried less than [`KEPT`] of the theoretical rate, and how many of them reported it.
 struct Shortfalls {
     count: usize,
     said: usize,
@@ -184,7 +184,7 @@ impl std::fmt::Display for Shortfalls {
 mod tests {
     use super::*;
 
-    /// A run is short below 95 % of theory, and counts as said when it says anything.
+    /// A run falls short below 95 % of theory; any message counts as a report.
     #[test]
     fn shortfalls() {
         let line = |said: &str| {

@@ -1,9 +1,9 @@
-//! What does a request cost the load engine, and what does it cost fio? Same job, same file,
-//! interleaved in random order within one run; ratios with their intervals.
+//! What does a request cost the load engine, and what does it cost fio? Same job, same file, interleaved in random
+//! order within one run; ratios with their intervals.
 //!
-//! Both sides are measured by rusage, since fio's own CPU figure leaves out the kernel's workers;
-//! what fio spends on starting and ending is taken off by a run of a millisecond. All latencies
-//! are recorded on both sides, ours in interval histograms.
+//! Both sides are measured by rusage, since fio's own CPU figure omits the kernel's workers; the cost of
+//! starting and ending fio is measured with a run of one millisecond and subtracted. Both sides record all
+//! latencies, ours in interval histograms.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -23,20 +23,20 @@ use crate::{BenchError, BenchResult, Console, fio};
 
 const FILE_BYTES: u64 = 1 << 30;
 
-/// The load engine against fio: rate, CPU, system calls and context switches for each request
+/// Load engine against fio: rate, and CPU, system calls and context switches per request
 #[derive(Clone, Debug)]
 pub struct LoadBench {
-    /// Length of each run in seconds
+    /// Duration of each run in seconds
     pub seconds: f64,
-    /// Runs of each side; under 4 the ratio's interval is wide
+    /// Runs per program; with fewer than 4 the ratio's confidence interval is wide
     pub rounds: u32,
-    /// Folder for a 1 GiB file to read (may be given more than once); made and removed
+    /// Folders for a 1 GiB test file, created and removed
     pub dir: Vec<PathBuf>,
-    /// Only jobs whose name contains this
+    /// Run only jobs whose name contains this
     pub only: Option<String>,
 }
 
-/// The same work, told to both.
+/// The same work, as configured for both programs.
 struct Job {
     name: String,
     url: String,
@@ -46,7 +46,7 @@ struct Job {
     fio: Vec<String>,
 }
 
-/// One side's figures of one run.
+/// The figures of one side's run.
 #[derive(Clone, Copy)]
 struct Figures {
     per_second: f64,
@@ -58,10 +58,10 @@ struct Figures {
 }
 
 impl LoadBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if !(0.01..=3600.0).contains(&self.seconds) {
             return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
@@ -81,7 +81,7 @@ impl LoadBench {
         };
         let mut answers = Vec::new();
         for job in jobs.iter().filter(|job| wanted(job)) {
-            // Before fio comes and makes one of its own.
+            // Otherwise, fio would create its own file.
             if let Some(path) = &job.file
                 && !path.exists()
             {
@@ -186,7 +186,7 @@ impl LoadBench {
         })
     }
 
-    /// A run of fio; its figures, and its processor time in nanoseconds, less `base`.
+    /// Runs fio; returns its figures, and its CPU time in nanoseconds minus `base`.
     fn fio(&self, job: &Job, time: Duration, base: f64) -> Result<(Figures, f64), BenchError> {
         let before = ResourceUsage::of_children();
         let words =
@@ -211,7 +211,7 @@ impl LoadBench {
     }
 }
 
-/// A file of real bytes: holes would be answered without the medium.
+/// Writes a file of real data: reads of holes would not reach the medium.
 fn write_file(path: &Path) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;

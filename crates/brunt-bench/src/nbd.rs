@@ -1,11 +1,12 @@
 //! `brunt-bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
-//! fio's nbd engine, in turns in the same run. All clients meet the same server on a Unix socket: nbdkit's null
-//! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it. A client that
-//! does nothing with its answers is a baseline for nbdkit.
+//! fio's nbd engine, in turns in the same run. All clients use the same server on a Unix socket: nbdkit's null plug-in,
+//! which reads zeros and drops writes. Brunt's own server with a null LUN is measured, too. A client that ignores its
+//! replies is a baseline for nbdkit.
 //!
-//! CPU time of both sides is measured along with the rate: it says whether a client, its server or the waiting between
-//! them is what a rate is made of, and it depends less on what else the machine does. The one rule: the start of a
-//! program is not in it.
+//! CPU time of both sides is measured along with the rate: it shows whether a client, its server or the waiting between
+//! them limits a rate, and it depends less on other load on the machine.
+//!
+//! The rule: the start of a program is not part of its measurement.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -28,24 +29,24 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Measure the NBD client beside QEMU's and fio's on nbdkit, and the server beside nbdkit
+/// NBD client against QEMU's and fio's on nbdkit, and Brunt's server against nbdkit
 #[derive(Clone, Debug)]
 pub struct NbdBench {
-    /// Rounds; each measures every contestant in turn, in random order
+    /// Rounds; each measures every program in turn, in random order
     pub rounds: u32,
-    /// Time for each measurement
+    /// Duration of each measurement
     pub time: Duration,
     /// Only rows whose name contains this, such as "4k read"
     pub row: Option<String>,
 }
 
-/// A line of the table: what is asked of everybody.
+/// A row of the table: the requests to measure with every contestant.
 struct NbdRow {
     name: &'static str,
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// The ratio that our client's rate should reach to QEMU's, and to fio's.
+    /// The ratio of our client's rate to reach, relative to QEMU's and to fio's.
     of_qemu: Option<f64>,
     of_fio: f64,
 }
@@ -62,15 +63,15 @@ const NBD_ROWS: &[NbdRow] = &[
 ];
 
 const SIZE: &str = "1G";
-/// Requests of QEMU's first, short run.
+/// Requests in QEMU's short first run.
 const FIRST_REQUESTS: u64 = 2000;
 
-/// Who is measured.
+/// A program to measure.
 struct Contestant {
     name: &'static str,
     client: Client,
     url: String,
-    /// The process of its server.
+    /// The process id of its server.
     server: u32,
 }
 
@@ -87,7 +88,7 @@ const QEMU: &str = "qemu-img bench on nbdkit";
 const FIO: &str = "fio's nbd engine on nbdkit";
 
 impl NbdBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
     /// The settings are wrong, nbdkit is missing, or a request fails.
@@ -135,7 +136,7 @@ impl NbdBench {
     }
 }
 
-/// Ours on both servers, and whoever is installed; who is not is named.
+/// Our client on both servers, and the installed peers; notes the missing ones.
 fn contestants(
     theirs: (&Path, u32),
     own: (&Path, u32),
@@ -212,7 +213,7 @@ impl Contestant {
                     rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu()))
                         .map_err(said)
                 };
-                // A first short run tells how many requests fill the time, and what starting costs.
+                // A short first run shows how many requests fill the time, and what starting costs.
                 let (rate, first) = run(FIRST_REQUESTS)?;
                 let count = ((rate * time.as_secs_f64()) as u64).max(2 * FIRST_REQUESTS);
                 let before = process_cpu(self.server);
@@ -240,7 +241,7 @@ impl Contestant {
                 let figures = &answer[direction];
                 match (figures["total_ios"].as_u64(), figures["iops"].as_f64()) {
                     (Some(count), Some(rate)) if count > 0 && answer["error"] == 0 => {
-                        // Of its job, in percent of the job's time.
+                        // For the job, as a percentage of its time.
                         let busy = [&answer["usr_cpu"], &answer["sys_cpu"]].map(Value::as_f64);
                         let cpu = busy[0].zip(busy[1]).map(|(user, system)| {
                             Duration::from_secs_f64((user + system) / 100.0 * count as f64 / rate)
@@ -257,7 +258,7 @@ impl Contestant {
     }
 }
 
-/// nbdkit with its null plug-in on a Unix socket.
+/// Starts nbdkit with its null plug-in on a Unix socket.
 fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     let mut command = peers::command("nbdkit");
     command.args(["-f", "-U"]).arg(socket).args(["null", SIZE]);
@@ -276,7 +277,8 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     Ok(Guarded::of(child))
 }
 
-/// Whether somebody listens at a path, which is there a moment earlier. A connection to try it would make nbdkit complain.
+/// Whether a server listens at a path; the path exists slightly earlier. A trial connection would make
+/// nbdkit print an error.
 fn is_listened_at(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
@@ -286,7 +288,7 @@ fn is_listened_at(socket: &Path) -> bool {
         .any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
 }
 
-/// `brunt target --nbd` as its own process, with a null LUN.
+/// `brunt target --nbd` in a separate process, with a null LUN.
 struct OwnNbdServer(Child);
 
 impl OwnNbdServer {
@@ -298,7 +300,7 @@ impl OwnNbdServer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        // The portal's address, then the NBD URL, when both are there.
+        // It prints the portal's address and then the NBD URL, once both are ready.
         let mut lines = BufReader::new(child.stdout.as_mut().expect("piped")).lines();
         let url = lines.nth(1).transpose();
         let server = OwnNbdServer(child);
@@ -318,7 +320,7 @@ impl Drop for OwnNbdServer {
     }
 }
 
-/// Prints a row and gives it as an object.
+/// Prints a row and returns it as an object.
 fn report(
     row: &NbdRow,
     contestants: &[Contestant],
@@ -387,7 +389,7 @@ fn report(
     json!({ "row": row.name, "who": who, "ratios": ratios })
 }
 
-/// Processor time of one side in microseconds a request, of each round where it is known.
+/// CPU time of one side in microseconds per request, for each round where it is known.
 fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) -> Vec<f64> {
     let each = samples.iter().filter_map(|sample| {
         side(sample).map(|cpu| cpu.as_secs_f64() * 1e6 / sample.requests as f64)
@@ -399,7 +401,7 @@ fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) 
 mod tests {
     use super::*;
 
-    /// A path is not enough, and neither is a socket that connects there.
+    /// Neither a bare path nor a socket that is connected to it counts as listening.
     #[test]
     fn somebody_listens() {
         let folder = tempfile::tempdir().unwrap();
@@ -411,7 +413,7 @@ mod tests {
         assert!(path.exists() && !is_listened_at(&path));
     }
 
-    /// CPU time is shared out among the requests of its own round; a round in which it is unknown has none.
+    /// CPU time is divided by the requests of its own round; a round without CPU time yields no value.
     #[test]
     fn processor_time_of_a_request() {
         let sample = |requests, millis: Option<u64>| RunSample {

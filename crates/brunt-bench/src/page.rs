@@ -1,9 +1,10 @@
-//! What do viewers of the live page cost a run? The same run without a page, with one that nobody looks at, and with one
-//! that several look at, in turns: its rate, and the processor time of its whole process for each request. Both vary by more
-//! than viewers cost, so the processor time of the page's own threads is counted besides, as the kernel's scheduler has it.
+//! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a
+//! page without viewers, and with several viewers: its rate, and the CPU time of its whole process per
+//! request. Both vary by more than viewers cost, so the CPU time of the page's own threads is also
+//! measured, from the kernel's scheduler statistics.
 //!
-//! The viewers read on this machine, as none would on another: what they take of a core is in the rate, not in the
-//! processor time. A run whose page lost frames says so.
+//! The viewers run on this machine, unlike most real ones: the CPU time that they use affects the rate, but is not
+//! included in the CPU time. A run whose page lost frames is marked.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,45 +24,45 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// A viewer that gets nothing for so long is cut off; the page says something every ten seconds.
+/// A viewer that gets nothing for this long fails; the page sends something every ten seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether a process has ended.
+/// How often to check whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often the times of the page's threads are read. What a thread does after the last reading is not counted.
+/// How often the CPU times of the page's threads are read. A thread's work after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
-/// How the names of the page's threads begin (brunt-web).
+/// Prefix of the names of the page's threads (brunt-web).
 const PAGE_THREADS: &str = "live ";
-/// How a frame begins that says how many the viewer lost.
+/// Prefix of the frame that reports how many frames the viewer lost.
 const LOST: &[u8] = b"{\"frame\":\"lost\"";
-/// What the sides are called.
+/// The names of the sides.
 const SIDES: [&str; 3] = ["no page", "page, nobody looks", "page, viewers"];
 
-/// What viewers of the live page cost a run
+/// Cost of the live page's viewers to a run: its rate, and its CPU time per request
 #[derive(Clone, Debug)]
 pub struct PageBench {
-    /// Browsers that look at once
+    /// Number of simultaneous browsers
     pub viewers: u32,
-    /// Length of each run
+    /// Length of each run in seconds
     pub seconds: u32,
-    /// Runs of each side; under 4 the ratio's interval is wide
+    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
     pub rounds: u32,
 }
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug)]
 struct PageSample {
-    /// Requests a second.
+    /// Requests per second.
     rate: f64,
-    /// Processor time of the process for each request, in nanoseconds.
+    /// CPU time of the process per request, in nanoseconds.
     cpu_ns: f64,
     /// The share of the page's threads in that.
     page_share: f64,
-    /// Frames that viewers did not get.
+    /// Frames that viewers missed.
     lost: u64,
 }
 
 impl PageBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
     /// The settings are wrong, or a run failed.
@@ -137,7 +138,7 @@ impl PageBench {
         Ok(())
     }
 
-    /// One run of a side.
+    /// Runs one side once.
     fn once(
         &self,
         experiment: &Path,
@@ -166,7 +167,7 @@ impl PageBench {
             let count = if side == 2 { self.viewers } else { 0 };
             viewers.extend((0..count).map(|_| look(address.clone())));
         }
-        // What else it says has to go somewhere.
+        // Drain its remaining output.
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
             said.read_to_string(&mut text)
@@ -217,7 +218,7 @@ fn shown(ratio: Option<Ratio>) -> String {
     ratio_words(ratio.as_ref(), 4)
 }
 
-/// Where the page is, as the run says first.
+/// The page's address, from the run's first line of output.
 fn address(said: &mut impl BufRead) -> Result<String, BenchError> {
     let mut first = String::new();
     said.read_line(&mut first).map_err(BenchError::failed)?;
@@ -230,7 +231,7 @@ fn address(said: &mut impl BufRead) -> Result<String, BenchError> {
         .ok_or_else(|| BenchError::failed(format!("no live page: {}", first.trim())))
 }
 
-/// A viewer: reads all frames; how many it lost.
+/// Starts a viewer that reads all frames; returns how many it lost.
 fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
     std::thread::spawn(move || {
         let broken = |error| BenchError::failed(format!("a viewer: {error}"));
@@ -240,7 +241,7 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
         let (mut lost, mut over) = (0, false);
         for line in BufReader::new(socket).split(b'\n') {
             let line = line.map_err(broken)?;
-            // Not parsed, but for what is counted: a browser's work is not to be measured here.
+            // Only the counted parts are parsed: a browser's work is not part of the measurement.
             over |= line.starts_with(b"data: {\"frame\":\"ends\"");
             if let Some(text) = line
                 .strip_prefix(b"data: ")
@@ -258,7 +259,7 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
     })
 }
 
-/// The processor time of the page's threads of a process, read while it runs: those that ended are not forgotten.
+/// Reads the CPU time of a process's page threads while it runs, so that threads that end are included.
 struct PageThreads {
     stop: Sender<()>,
     reader: JoinHandle<HashMap<String, Duration>>,
@@ -287,7 +288,7 @@ impl PageThreads {
     }
 }
 
-/// Times by a thread's id, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a processor.
+/// CPU times by thread id, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a CPU.
 fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
     for task in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -308,14 +309,14 @@ fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
     }
 }
 
-/// A run under way; killed when it is dropped before its end.
+/// A running experiment; killed if it is dropped before its end.
 struct PageRun(Child);
 
 impl PageRun {
-    /// Waits for its end; the processor time that it took.
+    /// Waits for its end; returns the CPU time that it took.
     fn ended(&mut self) -> Duration {
         let stat = format!("/proc/{}/stat", self.0.id());
-        // Whoever has ended and was not waited for yet still has its times (proc(5), state Z).
+        // A process that has ended but was not reaped yet still has its times (proc(5), state Z).
         loop {
             let text = fs::read_to_string(&stat).unwrap_or_default();
             let state = text

@@ -1,6 +1,5 @@
-//! The peers of `brunt-bench iscsi`: tgt, iperf3, QEMU's libiscsi client; and how any other program is
-//! found and started. Each runs on loopback for one measurement and is gone afterwards, also when the
-//! measurement fails.
+//! The peers of `brunt-bench iscsi`: tgt, iperf3 and QEMU's libiscsi client; and how to find and start any other
+//! program. Each runs on loopback for one measurement and is stopped afterwards, even if the measurement fails.
 
 use std::io::{self, Read};
 use std::net::TcpListener;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whether a program can be started.
+/// Whether a program is installed.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path)
@@ -17,7 +16,7 @@ pub fn have(program: &str) -> bool {
     })
 }
 
-/// A program of the system's, found where administrators have theirs, too.
+/// A command for a system program, including those for administrators.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -27,16 +26,16 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// A port that was free a moment ago, for peers that cannot pick one themselves.
+/// A port that was free a moment ago, for peers that cannot choose one themselves.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// A process that dies with this value.
+/// A process that is killed when this value is dropped.
 pub struct Guarded(Child);
 
 impl Guarded {
-    /// This child.
+    /// Guards this child.
     pub fn of(child: Child) -> Guarded {
         Guarded(child)
     }
@@ -54,32 +53,32 @@ impl Drop for Guarded {
     }
 }
 
-/// How tgt is set up.
+/// How tgt is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TgtTuning {
-    /// As Debian ships it: 8 KiB segments.
+    /// Debian's defaults: 8 KiB segments.
     Shipped,
-    /// Segments and bursts as large as ours, several R2Ts.
+    /// Segments and bursts as large as ours, and several R2Ts.
     Tuned,
 }
 
-/// What stands behind a LUN.
+/// The storage of a LUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Drops writes, reads zeros.
+    /// Drops writes and reads zeros.
     Null,
-    /// Memory: tgt gets a file on tmpfs.
+    /// Memory; for tgt, a file on tmpfs.
     Memory,
 }
 
-/// A running tgtd with one LUN, on a control port of its own.
+/// A running tgtd with one LUN and its own control port.
 pub struct Tgt {
     process: Guarded,
     url: String,
     _backing: Option<Backing>,
 }
 
-/// A file that goes with its owner.
+/// A file that is removed on drop.
 struct Backing(PathBuf);
 
 impl Drop for Backing {
@@ -91,13 +90,13 @@ impl Drop for Backing {
 const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
 
 impl Tgt {
-    /// Starts it (tgtd has to be run by root: it locks its memory).
+    /// Starts it (tgtd must run as root: it locks its memory).
     ///
     /// # Errors
-    /// It does not start or refuses its configuration; the text says what it said.
+    /// It does not start or refuses its configuration; the error contains its message.
     pub fn start(medium: Medium, tuning: TgtTuning, size_bytes: u64) -> io::Result<Tgt> {
         let port = free_port()?;
-        // Control sockets are numbered up to 32,767; our process and a free port make a number of our own.
+        // Control sockets are numbered up to 32,767; a free port gives an unused number.
         let control = (port % 32_768).to_string();
         let child = command("tgtd")
             .args([
@@ -171,12 +170,12 @@ impl Tgt {
         })
     }
 
-    /// Where its LUN is.
+    /// The URL of its LUN.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -185,7 +184,7 @@ impl Tgt {
 /// Raw TCP: `iperf3 -l SIZE`, one stream on loopback, in bytes per second.
 ///
 /// # Errors
-/// iperf3 does not run, or says something else than a report.
+/// iperf3 does not run, or prints something other than a report.
 pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
     let port = free_port()?.to_string();
     let server = command("iperf3")
@@ -221,7 +220,7 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
     }
 }
 
-/// libiscsi's client, as QEMU has it: `qemu-img bench` with sequential requests. Requests per second.
+/// libiscsi's client, as used by QEMU: `qemu-img bench` with sequential requests. Requests per second.
 ///
 /// # Errors
 /// It does not run, or fails on the target.

@@ -1,4 +1,4 @@
-//! The program that is measured: `brunt`, which is another program than the one that measures.
+//! Finds the program under test, `brunt`, which is a different program from the one that measures.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::error::BenchError;
 
-/// The path of `brunt`: next to this program. If `cargo run` started this program, `brunt` is built first, with the same
-/// profile, so that no older one is measured.
+/// The path of `brunt`: next to this program. If `cargo run` started this program, `brunt` is built first with the same
+/// profile, so that the measured version is up to date.
 ///
 /// # Errors
-/// It is not there, or cannot be built.
+/// It does not exist, or cannot be built.
 pub fn brunt() -> Result<PathBuf, BenchError> {
     static FOUND: OnceLock<Result<PathBuf, BenchError>> = OnceLock::new();
     FOUND.get_or_init(find).clone()

@@ -1,8 +1,8 @@
-//! Does a replay keep a trace's times, and what does it cost? Requests at equal gaps into a null device: Brunt's replay,
-//! fio's `read_iolog`, a bare loop that does nothing but watch the clock, and replayers that the user names, in turns. Then
-//! the same trace as fast as possible next to the synthetic load engine.
+//! Does a replay keep a trace's times, and what does it cost? Sends requests at equal gaps to a null device with
+//! Brunt's replay, fio's `read_iolog`, a bare loop that only watches the clock, and replayers that the user names, in
+//! turns. Then replays the same trace as fast as possible, compared with the synthetic load engine.
 //!
-//! The bare loop says what the machine allows at that moment: where it is late, somebody else had the core.
+//! The bare loop shows what the machine allows at that moment: where it is late, another program had the core.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,31 +29,31 @@ use crate::{BenchError, BenchResult, Console, fio};
 
 /// Offsets of the trace stay below this.
 const SPAN_BYTES: u64 = 1 << 30;
-/// Of each request.
+/// Size of each request.
 const REQUEST_BYTES: u32 = 4096;
-/// Outstanding requests where the rate is measured.
+/// Outstanding requests when the rate is measured.
 const DEPTH: u32 = 32;
-/// fio waits this long at most, of what the trace takes.
+/// fio is stopped after this many times the trace's duration.
 const FIO_TIMES_MAX: u32 = 20;
 
-/// A replay's times and rate, against fio, a bare loop on the clock and the load engine
+/// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
 #[derive(Clone, Debug)]
 pub struct ReplayBench {
     /// Requests whose times are kept
     pub requests: u32,
-    /// From one to the next, in microseconds
+    /// Gap between requests, in microseconds
     pub gap_us: u32,
     /// Requests replayed as fast as possible
     pub fast_requests: u32,
-    /// Runs of each side; under 4 the ratio's interval is wide
+    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
     pub rounds: u32,
-    /// The command line that starts blkreplay
+    /// The command line of blkreplay
     pub blkreplay: Option<String>,
-    /// The command line that starts hfplayer
+    /// The command line of hfplayer
     pub hfplayer: Option<String>,
 }
 
-/// Who keeps the times.
+/// The program that keeps the times.
 enum Side<'a> {
     Bare,
     Ours(&'a Path),
@@ -73,7 +73,7 @@ impl Side<'_> {
 }
 
 impl ReplayBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
     /// The settings are wrong, or a run failed.
@@ -186,7 +186,7 @@ impl ReplayBench {
         Ok(answers.into())
     }
 
-    /// From the first request to the last.
+    /// The time from the first request to the last.
     fn span(&self) -> Duration {
         Duration::from_micros(u64::from(self.requests - 1) * u64::from(self.gap_us))
     }
@@ -230,7 +230,7 @@ impl ReplayBench {
         })
     }
 
-    /// fio says how long it took, not when it sent what.
+    /// fio reports how long it took, but not when it sent each request.
     fn fio(&self, iolog: &Path) -> Result<KeptTimes, BenchError> {
         let span_s = self.span().as_secs_f64();
         let limit = (span_s.ceil() as u32).saturating_mul(FIO_TIMES_MAX).max(10);
@@ -293,7 +293,7 @@ fn null() -> Result<Arc<dyn Backend>, BenchError> {
     open_url(&format!("null:{SPAN_BYTES}?fill=no")).map_err(BenchError::failed)
 }
 
-/// Replays a trace into a null device: requests a second, and how true it was.
+/// Replays a trace into a null device; returns requests per second and the fidelity.
 fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity), BenchError> {
     let workload = Workload {
         trace: Some(trace.to_path_buf()),

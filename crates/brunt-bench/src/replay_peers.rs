@@ -1,5 +1,5 @@
-//! Replayers that others wrote, as contestants of `brunt-bench replay`: blkreplay and hfplayer. Neither is packaged: the user
-//! names the program. What they say about their own times is taken from their output; nothing of it is measured here.
+//! Third-party replayers as contestants of `brunt-bench replay`: blkreplay and hfplayer. Neither is packaged, so the
+//! user names the program. Their times are taken from their own output; nothing is measured here.
 //!
 //! The rule: a program that did not send every request has no times.
 
@@ -16,9 +16,9 @@ use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};
 
-/// How one run kept its times.
+/// How well one run kept its times.
 pub struct KeptTimes {
-    /// Of the time between the first and the last request.
+    /// Relative error of the time between the first and the last request.
     pub drift: f64,
     /// Percentiles of issue errors.
     pub p50_us: Option<f64>,
@@ -26,11 +26,11 @@ pub struct KeptTimes {
     pub p99_us: Option<f64>,
     /// See `p50_us`.
     pub max_us: Option<f64>,
-    /// Requests that went out after one that comes later in the trace.
+    /// Requests that were sent after one that comes later in the trace.
     pub reordered: Option<u64>,
 }
 
-/// When a request was due, and how much later it went out, in nanoseconds.
+/// When a request was due, and how much later it was sent, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IssuedRequest {
     due_ns: i64,
@@ -38,7 +38,7 @@ struct IssuedRequest {
 }
 
 impl KeptTimes {
-    /// Of two requests or more in the order of the trace.
+    /// For at least two requests in the order of the trace.
     fn of(requests: &[IssuedRequest]) -> KeptTimes {
         let (first, last) = (requests[0], requests[requests.len() - 1]);
         let mut errors: Vec<i64> = requests.iter().map(|request| request.error_ns).collect();
@@ -63,13 +63,13 @@ impl KeptTimes {
     }
 }
 
-/// A replayer of somebody else's, and the command line that starts it.
+/// A third-party replayer and the command line that starts it.
 pub struct PeerReplayer {
-    /// As shown.
+    /// Its display name.
     pub name: &'static str,
     /// The user's command line: a program and options.
     command: Vec<String>,
-    /// Of the trace, in [`brunt_trace::WRITERS`].
+    /// Its trace format, from [`brunt_trace::WRITERS`].
     format: &'static str,
     run: fn(&Turn) -> Result<KeptTimes, BenchError>,
 }
@@ -78,18 +78,18 @@ pub struct PeerReplayer {
 struct Turn<'a> {
     command: &'a [String],
     trace: &'a Path,
-    /// A sparse file in place of a device.
+    /// A sparse file instead of a device.
     device: &'a Path,
-    /// A folder for what the program writes.
+    /// A folder for the program's output files.
     folder: &'a Path,
     requests: u32,
     span: Duration,
     output: &'a dyn Console,
 }
 
-/// hfplayer divides by a ten thousandth of the lines of its trace.
+/// hfplayer divides by a ten-thousandth of its trace's line count.
 const HFPLAYER_LINES_MIN: u32 = 10_000;
-/// A program is stopped after so many times the trace's time, and the time that it may take to begin.
+/// A program is stopped after this many times the trace's duration, plus the maximum time to start.
 const TIMES_MAX: u32 = 20;
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -97,7 +97,7 @@ impl PeerReplayer {
     /// blkreplay (Thomas Schoebel-Theuer), started with this command line.
     ///
     /// # Errors
-    /// There is no program in it.
+    /// It contains no program.
     pub fn blkreplay(command: &str) -> Result<PeerReplayer, BenchError> {
         Ok(PeerReplayer {
             name: "blkreplay",
@@ -110,7 +110,7 @@ impl PeerReplayer {
     /// hfplayer (University of Minnesota), started with this command line.
     ///
     /// # Errors
-    /// There is no program in it.
+    /// It contains no program.
     pub fn hfplayer(command: &str) -> Result<PeerReplayer, BenchError> {
         Ok(PeerReplayer {
             name: "hfplayer",
@@ -120,7 +120,7 @@ impl PeerReplayer {
         })
     }
 
-    /// Writes its trace, and a file of `span_bytes` that it takes for a device.
+    /// Writes its trace, and a file of `span_bytes` as a stand-in for a device.
     ///
     /// # Errors
     /// They cannot be written.
@@ -140,7 +140,7 @@ impl PeerReplayer {
             .map_err(failed)
     }
 
-    /// Replays the trace once, of so many requests over so long.
+    /// Replays the trace once, which has `requests` requests over `span`.
     ///
     /// # Errors
     /// The program cannot be run, failed, took too long or did not send every request.
@@ -180,7 +180,7 @@ impl Turn<'_> {
         BenchError::failed(format!("{}: {what}", self.command.join(" ")))
     }
 
-    /// Runs the program with further arguments; the lines of its standard output.
+    /// Runs the program with additional arguments; returns the lines of its standard output.
     fn run(&self, arguments: &[&str], input: Option<&Path>) -> Result<Vec<String>, BenchError> {
         let io = |error: io::Error| self.failed(error);
         let said = self.folder.join("said");
@@ -203,7 +203,7 @@ impl Turn<'_> {
         let deadline = Instant::now() + START_MAX + self.span * TIMES_MAX;
         let status = std::thread::scope(|scope| {
             if let (Some(input), Some(mut pipe)) = (input, pipe) {
-                // A program that ends early leaves a broken pipe; its status and its output say why.
+                // If the program ends early, the pipe breaks; its status and output explain why.
                 scope.spawn(move || {
                     File::open(input).and_then(|mut file| io::copy(&mut file, &mut pipe))
                 });
@@ -222,7 +222,7 @@ impl Turn<'_> {
                     None => std::thread::sleep(Duration::from_millis(20)),
                 }
             };
-            // The pipe's other end goes with the program.
+            // Dropping the program closes the pipe's other end.
             drop(program);
             ended
         })?;
@@ -253,24 +253,25 @@ impl Turn<'_> {
     }
 }
 
-/// A program with all that it started, which ends with this value.
+/// A program and its descendants, which are killed on drop.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-            // Nobody is left in most cases.
+            // In most cases, none are left.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.0.wait();
     }
 }
 
-/// blkreplay prints a row for each request: its start, and how much later it was sent. It reads loads from a pipe: of a file,
-/// its processes move each other's place. `--dry-run` leaves out the system call that would read or write.
+/// blkreplay prints a row for each request: its start, and how much later it was sent. It reads the trace from
+/// a pipe: its processes would move each other's position in a file. `--dry-run` omits the system call that
+/// would read or write.
 fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let device = turn.device.to_string_lossy();
-    // It counts the time of the trace from the end of a grace period, in which it starts its processes.
+    // It counts the trace's time from the end of a grace period, in which it starts its processes.
     let lines = turn.run(
         &["--start-grace=3", "--dry-run", "--no-o-direct", &device],
         Some(turn.trace),
@@ -297,7 +298,7 @@ fn blkreplay_row(line: &str) -> Option<IssuedRequest> {
 
 fn nanos(seconds: &str) -> Option<i64> {
     let (whole, nanos) = seconds.split_once('.')?;
-    // Its negative seconds are printed without a sign: 18446744073709551615 is -1.
+    // Its negative seconds are printed as unsigned: 18446744073709551615 is -1.
     let whole: u64 = whole.parse().ok()?;
     let nanos = Some(nanos)
         .filter(|nanos| nanos.len() == 9)?
@@ -309,8 +310,8 @@ fn nanos(seconds: &str) -> Option<i64> {
         .checked_add(nanos)
 }
 
-/// hfplayer says how long it took, from 100 ms before the first request; when it sent what is in `Timing-Log.csv` if it was
-/// compiled with `DEBUG_TIMING`.
+/// hfplayer prints its total time, from 100 ms before the first request. If it was compiled with `DEBUG_TIMING`,
+/// `Timing-Log.csv` has each request's time.
 fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let io = |error: io::Error| turn.failed(error);
     let (map, log, padded) = (
@@ -341,7 +342,7 @@ fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
         fs::remove_file(&log).map_err(io)?;
     }
     let [map, padded] = [map, padded].map(|path| path.to_string_lossy().into_owned());
-    // One worker, whose requests are in order.
+    // A single worker, which keeps the requests in order.
     let lines = turn.run(&["-nt", "1", "-cfg", &map, &padded], None)?;
     if log.exists() {
         let text = fs::read_to_string(&log).map_err(io)?;
@@ -379,7 +380,7 @@ fn hfplayer_row(line: &str) -> Option<IssuedRequest> {
     })
 }
 
-/// `Completed 40000 IO in 4.135 seconds, 9673.2 IOPS`: requests, and seconds.
+/// `Completed 40000 IO in 4.135 seconds, 9673.2 IOPS`: requests and seconds.
 fn hfplayer_total(line: &str) -> Option<(u32, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["Completed", sent, "IO", "in", took_s, "seconds,", ..] = words[..] else {
@@ -393,7 +394,7 @@ mod tests {
     use super::*;
     use crate::console::Unread;
 
-    /// Rows as the two programs print them.
+    /// Rows in the format of both programs.
     #[test]
     fn rows_of_both_programs() {
         let row = "   6.555258210 ;   43841760 ;  16 ; W ;   0.000204988 ;   0.000011559";
@@ -441,7 +442,7 @@ mod tests {
             due_ns: due_us * 1000,
             error_ns: error_us * 1000,
         };
-        // The third goes out before the second.
+        // The third request is sent before the second.
         let kept = KeptTimes::of(&[
             request(0, 5),
             request(100, 150),
@@ -453,7 +454,7 @@ mod tests {
         assert!((kept.drift - 0.01).abs() < 1e-12, "{}", kept.drift);
     }
 
-    /// A program that ends early, fails or hangs is an error that names it.
+    /// A program that ends early, fails or hangs results in an error with its name.
     #[test]
     fn a_program_that_does_not_send_everything_has_no_times() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,23 +1,22 @@
-//! One measurement of one thing, and what several of them come to. CPU time of another
-//! process comes from `/proc`.
+//! The figures of one measurement, and statistics over several. CPU time of another process comes from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
 use brunt_result::statistics::Ratio;
 
-/// What one run of one side of a comparison gave.
+/// The figures of one run of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunSample {
     /// Requests completed.
     pub requests: u64,
-    /// In so much time.
+    /// The time they took.
     pub elapsed: Duration,
-    /// CPU time of the side that asks; `None` where it cannot be told.
+    /// CPU time of the client; `None` if unknown.
     pub client_cpu: Option<Duration>,
-    /// CPU time of the side that answers.
+    /// CPU time of the target.
     pub target_cpu: Option<Duration>,
-    /// System calls of the side that asks.
+    /// System calls of the client.
     pub client_calls: Option<u64>,
 }
 
@@ -28,11 +27,11 @@ impl RunSample {
     }
 }
 
-/// CPU time of process `pid` so far, its ended threads included, to a hundredth of a second.
+/// CPU time of process `pid` so far, including its ended threads, to a hundredth of a second.
 pub fn process_cpu(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The second field, the name, is in parentheses and may hold anything; utime and stime are the
-    // 14th and 15th, in ticks of USER_HZ, which is 100 on every Linux (proc(5)).
+    // The second field, the name, is in parentheses and may contain anything; utime and stime are fields 14 and 15, in
+    // ticks of USER_HZ, which is 100 on every Linux (proc(5)).
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = after_name
         .split_whitespace()
@@ -43,12 +42,12 @@ pub fn process_cpu(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The most memory that this process had at once.
+/// The peak memory of this process.
 pub fn memory_peak() -> Option<u64> {
     memory("VmHWM:")
 }
 
-/// The memory that this process has.
+/// The current memory of this process.
 pub fn memory_now() -> Option<u64> {
     memory("VmRSS:")
 }
@@ -60,7 +59,7 @@ fn memory(name: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// A ratio with its interval, with so many decimals; `-` if there is none.
+/// A ratio with its interval, to this many decimals; `-` if there is none.
 pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
     let words = |Ratio {
                      ratio, low, high, ..
@@ -70,10 +69,10 @@ pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
     ratio.map_or_else(|| "-".into(), words)
 }
 
-/// The middle value; the mean of the two middle ones when there is an even number.
+/// The middle value, or the mean of the two middle ones.
 ///
 /// # Panics
-/// When there is none.
+/// If there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -85,7 +84,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The least and the most.
+/// The smallest and the largest value.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::MAX, 0.0), |(least, most), value| {
         (value.min(least), value.max(most))
@@ -103,7 +102,7 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
-    /// A busy process is seen to be busy.
+    /// CPU time of a busy process is measured.
     #[test]
     fn busy_process_has_cpu_time() {
         let used = brunt_core::ResourceUsage::now();

@@ -1,24 +1,25 @@
-//! A folder for the files of a measurement, used by every bench that writes any. The one rule: it is removed with its
-//! owner, also when the measurement fails.
+//! A folder for the files of a measurement, used by every benchmark that writes any.
+//!
+//! The rule: it is removed on drop, even if the measurement fails.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::BenchError;
 
-/// A folder that is removed with its owner.
+/// A folder that is removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new folder of the bench called `bench`, in `parent` or among the system's temporary files.
+    /// Creates a folder for the benchmark `bench`, in `parent` or in the system's temporary folder.
     ///
     /// # Errors
-    /// It cannot be made there.
+    /// It cannot be created.
     pub fn new(parent: Option<&Path>, bench: &str) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let name = format!("brunt-bench-{bench}-{}", std::process::id());
         let made = fs::create_dir_all(&parent).and_then(|()| unused(&parent, &name));
-        // Programs that are measured may run in folders of their own.
+        // Absolute, because programs under test may run in other working directories.
         let made = made.and_then(|folder| folder.canonicalize());
         made.map(Scratch)
             .map_err(|error| BenchError::usage(format!("{}: {error}", parent.join(name).display())))
@@ -35,8 +36,8 @@ impl Scratch {
     }
 }
 
-/// Makes a folder of this name, or of one with a number where an earlier process with the same id has left its own: in a
-/// process namespace ids begin anew each time.
+/// Creates a folder of this name, with a number appended if an earlier process with the same id has left one behind: in
+/// a PID namespace, ids start over each time.
 fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let mut folder = parent.join(name);
     for number in 2.. {
@@ -52,7 +53,7 @@ fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system's cleaning.
+        // On failure, the folder is left to the system's cleanup.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

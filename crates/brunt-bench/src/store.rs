@@ -1,8 +1,8 @@
-//! `brunt-bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi), compared
-//! with fio's engine for the same library, on the same image, in turns in the same run.
+//! `brunt-bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi),
+//! compared with fio's engine for the same library, on the same image, in turns in the same run.
 //!
-//! The rule: both leave out the library's cache, and each opens the image for its measurement and closes it afterwards, so
-//! that neither holds a lock of the image while the other measures.
+//! The rule: both bypass the library's cache, and each opens the image for its measurement and closes it afterwards, so
+//! that neither holds a lock on the image while the other measures.
 
 use std::fs;
 use std::io;
@@ -21,18 +21,18 @@ use super::{drive, fio};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Measure a device on an RBD image or a GlusterFS file beside fio's engine on the same
+/// RBD images and GlusterFS files through their libraries, against fio's engines for them
 #[derive(Clone, Debug)]
 pub struct StoreBench {
-    /// `rbd:` or `gluster:`
+    /// The image: `rbd:` or `gluster:`
     pub url: String,
-    /// Rounds; each measures both in turn, in random order
+    /// Rounds; each measures both programs in turn, in random order
     pub rounds: u32,
-    /// Time for each measurement
+    /// Duration of each measurement
     pub time: Duration,
     /// Only rows whose name contains this, such as "4k read"
     pub row: Option<String>,
-    /// Rows that write, too: what the image holds is lost
+    /// Also measure writes, which destroy the image's contents
     pub overwrite: bool,
 }
 
@@ -56,17 +56,17 @@ const STORE_ROWS: &[StoreRow] = &[
 /// fio on the same image.
 struct FioPeer {
     engine: &'static str,
-    /// Which image, and how much of it.
+    /// The arguments that select the image and its size.
     arguments: Vec<String>,
-    /// The cluster's configuration without librbd's cache.
+    /// The cluster's configuration, with librbd's cache switched off.
     ceph_conf: Option<PathBuf>,
 }
 
 impl StoreBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, the image does not open, fio has no such engine, or a request fails.
+    /// The settings are wrong, the image does not open, fio lacks the engine, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let wanted = |row: &&StoreRow| {
             let named = self
@@ -235,7 +235,7 @@ impl FioPeer {
     }
 }
 
-/// Prints a row and gives it as an object.
+/// Prints a row and returns it as an object.
 fn report(row: &StoreRow, engine: &str, rates: &[Vec<f64>; 2], output: &dyn Console) -> Value {
     let [ours, theirs] = rates;
     output.line(format_args!("{}", row.name));

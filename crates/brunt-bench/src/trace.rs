@@ -1,8 +1,8 @@
-//! How fast are block traces read? Every format in turn: a binary trace against `cat | wc -c` of the same file, a text
-//! trace against the fastest awk that is installed and, where there is one, DuckDB on one thread. Then long traces through a
-//! pipe, to watch the memory.
+//! How fast are block traces read? Measures every format in turn: a binary trace against `cat | wc -c` of the same
+//! file, a text trace against the fastest installed awk and, if available, DuckDB on one thread. Then reads long traces
+//! through a pipe, to watch the memory.
 //!
-//! The one rule: every contestant reads all rows of the same file, and sums what it reads so that it has to.
+//! The rule: every contestant reads all rows of the same file, and sums the values so that it has to parse them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,13 +21,13 @@ use crate::trace_file::VSCSI;
 use crate::trace_subject::{TextShape, TraceSubject, formats_named, options, write_to};
 use crate::{BenchError, BenchResult, Console};
 
-/// What is expected: of `cat`, of awk, of DuckDB.
+/// Goals relative to `cat`, awk and DuckDB.
 const CAT_SHARE_MIN: f64 = 0.5;
 const AWK_TIMES_MIN: f64 = 3.0;
 const DUCKDB_TIMES_MIN: f64 = 1.0;
-/// Programs that are an awk; the fastest one on a file is the one to beat. BusyBox's is many times slower than these.
+/// awk programs; the fastest one on a file is the one to beat. BusyBox's is many times slower than these.
 const AWKS: [&str; 3] = ["mawk", "gawk", "original-awk"];
-/// Memory may grow by this much between the first hundredth of a long trace and its end.
+/// Maximum memory growth between the first hundredth of a long trace and its end.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
 /// Reading of block traces against cat, awk and DuckDB
@@ -35,24 +35,24 @@ const GROWTH_BYTES_MAX: u64 = 8 << 20;
 pub struct TraceBench {
     /// Rows of each trace
     pub rows: u64,
-    /// Runs of each contestant; under 4 the ratios' intervals are wide
+    /// Runs per program; with fewer than 4 the ratios' confidence intervals are wide
     pub rounds: u32,
-    /// Folder for the traces, one at a time, up to 120 bytes a row; made and removed
+    /// Folder for the traces, one at a time, up to 120 bytes per row; created and removed
     pub dir: PathBuf,
-    /// A Python that may have DuckDB
+    /// Python interpreter to run DuckDB with, if it has the module
     pub python: String,
-    /// Formats; all of them without any
+    /// Formats to measure; all if empty
     pub formats: Vec<String>,
-    /// Rows of the long traces, binary and text; none for 0
+    /// Rows of the long traces, binary and text; 0 for none
     pub long_rows: u64,
 }
 
 /// A program that reads a trace.
 struct Contestant {
     name: &'static str,
-    /// The command; none for us.
+    /// Its command; `None` for our own reader.
     command: Option<Vec<String>>,
-    /// We are to be at least so many times as fast.
+    /// How many times as fast our reader must be, at least.
     goal: f64,
     /// Seconds that it takes without a trace.
     idle: f64,
@@ -73,7 +73,7 @@ impl Contestant {
         AWKS.contains(&self.name)
     }
 
-    /// As one would type it.
+    /// The command as typed in a shell.
     fn command_line(&self) -> Option<String> {
         let quoted = |word: &String| match word.contains([' ', '"', '|']) {
             true => format!("'{}'", word.replace('\'', "'\\''")),
@@ -87,11 +87,11 @@ impl Contestant {
 /// Whether a goal was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoalVerdict {
-    /// All of the ratio's interval is at or above it.
+    /// The ratio's whole interval is at or above the goal.
     Met,
-    /// The interval is on both sides of it.
+    /// The interval contains the goal.
     Unclear,
-    /// All of it is below.
+    /// The whole interval is below the goal.
     Missed,
 }
 
@@ -113,7 +113,7 @@ impl GoalVerdict {
     }
 }
 
-/// A format against the goal of one contestant.
+/// A format's result for the goal against one contestant.
 struct Judged {
     format: &'static str,
     against: &'static str,
@@ -121,10 +121,10 @@ struct Judged {
 }
 
 impl TraceBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The traces cannot be made or read, or a contestant fails.
+    /// The traces cannot be generated or read, or a contestant fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let formats = formats_named(&self.formats)?;
         let duckdb = self.duckdb();
@@ -154,7 +154,7 @@ impl TraceBench {
         Ok(())
     }
 
-    /// What Python and DuckDB take to start, in seconds, if they are there: that is not theirs to answer for.
+    /// The startup time of Python and DuckDB in seconds, if they are installed; it is subtracted from their times.
     fn duckdb(&self) -> Option<f64> {
         let command = [
             self.python.clone(),
@@ -198,8 +198,8 @@ impl TraceBench {
         all
     }
 
-    /// Reads the trace in turns; seconds of each contestant. A peer that fails is left out: what it cannot read is no reason to
-    /// keep the other figures back.
+    /// Reads the trace in turns; returns the seconds of each contestant. A failing peer is left out, so that the other
+    /// figures are still reported.
     fn turns<'a>(
         &self,
         output: &dyn Console,
@@ -256,7 +256,7 @@ impl TraceBench {
                 subject.requests as f64 / middle / 1e6,
                 subject.bytes as f64 / middle / 1e6,
             );
-            // How many times as fast as this one we are.
+            // How many times as fast as this contestant our reader is.
             let ratio = contestant
                 .command
                 .as_ref()
@@ -308,7 +308,8 @@ impl TraceBench {
         Ok(json!({ "format": name, "repeated": subject.repeated, "contestants": answers }))
     }
 
-    /// A long trace, made while it is read: how fast all figures of `brunt trace info` are, and what memory it takes.
+    /// Reads a long trace, generated on the fly: measures how fast all figures of `brunt trace info` are computed, and
+    /// the memory used.
     fn long(&self, output: &dyn Console, format: &'static str) -> Result<Value, BenchError> {
         let rows = self.long_rows;
         let (from, to) = std::io::pipe().map_err(BenchError::failed)?;
@@ -361,7 +362,7 @@ impl TraceBench {
     }
 }
 
-/// How many goals were met, and which were not.
+/// Prints how many goals were met, and which were not.
 fn summarize(output: &dyn Console, judged: &[Judged]) {
     let of = |verdict: GoalVerdict| -> Vec<String> {
         let these = judged.iter().filter(|one| one.verdict == verdict);

@@ -1,5 +1,6 @@
-//! Traces made for a measurement, written by the product's own writers. The one rule: a request that the format cannot
-//! say is a mistake of the bench.
+//! Generates traces for a measurement with the product's own writers.
+//!
+//! The rule: a request that the format cannot express is a bug in the benchmark.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,12 +10,12 @@ use brunt_trace::{BlockRequest, Devices, TraceSink, writer_named};
 
 use crate::{BenchError, BenchResult};
 
-/// The binary format of traces that are made here.
+/// The binary format of the generated traces.
 pub const VSCSI: &str = "vscsi1";
-/// Requests that are written at once.
+/// Requests per write.
 const BATCH: usize = 4096;
 
-/// Writes requests of one device in the format of this name to a file.
+/// Writes one device's requests to a file, in the format of this name.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -36,13 +37,13 @@ pub fn write_trace(
     )
 }
 
-/// The same to anything.
+/// Like [`write_trace`], to any writer.
 ///
 /// # Errors
 /// It cannot be written.
 ///
 /// # Panics
-/// The format cannot be written, or cannot say one of the requests: our own mistake.
+/// The format has no writer, or cannot express one of the requests, which is our own mistake.
 pub fn write_to(
     name: &str,
     out: Box<dyn Write + Send>,

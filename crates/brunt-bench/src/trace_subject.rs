@@ -1,7 +1,7 @@
-//! Traces of every format, made for a measurement, and how other programs read the same: awk programs and DuckDB queries
-//! that know where the columns are. Used by [`crate::TraceBench`].
+//! Generates a trace of every format for a measurement, and the code with which other programs read it: awk programs
+//! and DuckDB queries that know the positions of the columns. Used by [`crate::TraceBench`].
 //!
-//! The one rule: the requests that are in a file are known before it is measured.
+//! The rule: the requests in a file are known before it is measured.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,28 +16,28 @@ use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult};
 
-/// A file of a format.
+/// A trace file.
 pub struct TraceSubject {
     pub format: &'static Format,
     pub path: PathBuf,
     pub bytes: u64,
     /// Requests in it.
     pub requests: u64,
-    /// Rows are those of the format's example over and over, since Brunt does not write the format.
+    /// Whether it repeats the rows of the format's example, since Brunt cannot write the format.
     pub repeated: bool,
 }
 
-/// How others read a text format: as its own users would write it.
+/// How other programs read a text format, written as that format's users would.
 pub struct TextShape {
     pub format: &'static str,
-    /// Between columns, for awk; a blank stands for any number of blanks.
+    /// The column separator for awk; a blank matches any number of blanks.
     pub separator: &'static str,
-    /// Columns of awk, which count from 1: operation and what it is for reads, then size, address and time.
+    /// awk's columns, counted from 1: the operation and its value for reads, then size, address and time.
     pub op: &'static str,
     pub read: &'static str,
     pub numbers: [&'static str; 3],
-    /// Lines before the first row, for DuckDB, and the columns of the same, which count from 0; `None` where DuckDB's reader
-    /// of CSV finds no columns.
+    /// For DuckDB: the number of lines before the first row, and the same columns counted from 0; `None` if DuckDB's
+    /// CSV reader cannot split the columns.
     pub duckdb: Option<(u32, &'static str, [&'static str; 3])>,
 }
 
@@ -103,7 +103,7 @@ pub const SHAPES: &[TextShape] = &[
         ["$5", "$4", "$2"],
         Some((0, "column2", ["column4", "column3", "column1"])),
     ),
-    // A process's name may have blanks, so awk counts from the end.
+    // A process name may contain blanks, so awk counts from the end.
     shape(
         "fiu",
         " ",
@@ -122,7 +122,7 @@ pub const SHAPES: &[TextShape] = &[
     shape("disksim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
     shape("mqsim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
     shape("ftrace", " ", ("$7", "R"), ["$8", "$10", "$4"], None),
-    // A process's name may have blanks here, too.
+    // A process name may contain blanks here, too.
     shape(
         "biosnoop",
         " ",
@@ -149,12 +149,12 @@ pub const SHAPES: &[TextShape] = &[
 ];
 
 impl TextShape {
-    /// Of a format, if it is text.
+    /// The shape of a format, if it is text.
     pub fn of(format: &str) -> Option<&'static TextShape> {
         SHAPES.iter().find(|shape| shape.format == format)
     }
 
-    /// Sums in awk what we read: bytes by operation, addresses and times.
+    /// An awk program that sums what our reader sums: bytes by operation, addresses and times.
     pub fn awk(&self) -> String {
         let TextShape {
             separator,
@@ -163,14 +163,14 @@ impl TextShape {
             numbers: [size, address, time],
             ..
         } = self;
-        // awk knows a single blank as any number of them.
+        // awk treats a single blank as any number of them.
         format!(
             "BEGIN {{ FS = \"{separator}\" }} {{ if ({op} == \"{read}\") r += {size}; else w += {size}; o += {address}; \
              t += {time} }} END {{ print NR, r, w, o, t }}"
         )
     }
 
-    /// The same in DuckDB, if its reader finds the columns.
+    /// The same as a DuckDB query, if its reader can split the columns.
     pub fn duckdb(&self, path: &Path) -> Option<String> {
         let (skip, op, [size, address, time]) = self.duckdb?;
         Some(format!(
@@ -182,7 +182,7 @@ impl TextShape {
     }
 }
 
-/// What a format leaves open.
+/// Options for formats that leave something open.
 pub fn options() -> FormatOptions {
     FormatOptions {
         op: Some(TraceOp::Read),
@@ -192,7 +192,7 @@ pub fn options() -> FormatOptions {
 }
 
 impl TraceSubject {
-    /// About `rows` requests of a format, in a file of this folder.
+    /// Generates a file with about `rows` requests of a format in the scratch folder.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -222,7 +222,7 @@ impl TraceSubject {
     }
 }
 
-/// Reads and writes of one device at random times and places.
+/// Reads and writes of one device at random times and offsets.
 pub fn requests(rows: u64) -> impl Iterator<Item = BlockRequest> + Send {
     let (mut random, mut time_ns) = (Random::new(1), 0);
     (0..rows).map(move |_| {
@@ -244,14 +244,14 @@ pub fn requests(rows: u64) -> impl Iterator<Item = BlockRequest> + Send {
     })
 }
 
-/// Requests and damaged rows of a whole file.
+/// The number of requests and damaged rows in a file.
 fn decoded(format: &Format, bytes: &[u8]) -> (usize, usize) {
     let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
     (format.decoder)(&options()).decode(bytes, true, &mut devices, &mut requests, &mut damaged);
     (requests.len(), damaged.len())
 }
 
-/// Where the head of an example ends: what is behind it can be repeated.
+/// The end of an example's header: everything after it can be repeated.
 fn head_bytes(format: &Format) -> usize {
     let (example, ends_line) = (format.example, format.example.ends_with(b"\n"));
     let (once, _) = decoded(format, example);
@@ -259,14 +259,15 @@ fn head_bytes(format: &Format) -> usize {
         let whole = *head == 0 || !ends_line || example[*head - 1] == b'\n';
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
-    // The last such place: a line of names between rows is passed over, so it might as well be repeated, but not for others.
+    // The last such position: our reader skips a line of column names between rows, so it could be repeated, but other
+    // programs cannot handle that.
     (0..example.len())
         .rev()
         .find(fits)
         .expect("an example has rows")
 }
 
-/// Writes the rows of the example until there are so many requests; says how many there are.
+/// Writes the rows of the example repeatedly until there are this many requests; returns their number.
 fn repeat_example(format: &Format, rows: u64, path: &Path) -> std::io::Result<u64> {
     let (head, body) = format.example.split_at(head_bytes(format));
     let each = decoded(format, format.example).0 as u64;
@@ -280,10 +281,10 @@ fn repeat_example(format: &Format, rows: u64, path: &Path) -> std::io::Result<u6
     Ok(times * each)
 }
 
-/// The formats with these names; all of them without any.
+/// The formats with these names; all if empty.
 ///
 /// # Errors
-/// There is no such format.
+/// A name is unknown.
 pub fn formats_named(names: &[String]) -> Result<Vec<&'static Format>, BenchError> {
     if names.is_empty() {
         return Ok(FORMATS.iter().collect());
@@ -307,8 +308,8 @@ pub fn write_to(out: Box<dyn Write + Send>, format: &'static str, rows: u64) -> 
 mod tests {
     use super::*;
 
-    /// Every format can be measured: files have as many requests as they are said to have, and every text format has its
-    /// awk program.
+    /// Every format can be measured: files have the stated number of requests, and every text format
+    /// has its awk program.
     #[test]
     fn each_format_is_a_subject() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,24 +1,24 @@
-//! The table of fio's engines, and which of them an experiment can reproduce. Checked before anything else of
-//! a job, because the meaning of an option depends on its engine.
+//! The table of fio's engines, and which of them an experiment can reproduce. Checked before a job's other options,
+//! because their meaning depends on the engine.
 //!
 //! The rule: an engine is imported only if its requests go to the same place in the same way.
 
-/// What becomes of an engine's jobs.
+/// How the jobs of an engine are imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Requests to a file or device, several at a time: the same through io_uring.
+    /// Requests to a file or device, several at a time; io_uring does the same.
     Queued,
     /// Requests to a file or device, one at a time.
     Synchronous,
-    /// Requests to nothing.
+    /// Requests that reach no storage.
     Null,
     /// Requests to a LUN.
     Iscsi,
-    /// Requests to an export of an NBD server, which `uri` names.
+    /// Requests to an export of an NBD server, given by `uri`.
     Nbd,
-    /// It has a file or device, and reaches it in a way that is not ours; which.
+    /// It accesses a file or device in a way that Brunt does not have; the text describes it.
     Near(&'static str),
-    /// What it does is no block load; what that is.
+    /// It is not a block load; the text describes what it does.
     Elsewhere(&'static str),
 }
 

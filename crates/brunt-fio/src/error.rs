@@ -1,4 +1,4 @@
-//! What is wrong with a job file: where, which option is to blame, and what would be right.
+//! Errors in a job file: the location, the option to blame, and how to correct it.
 
 use std::fmt::{Display, Formatter};
 use std::io;
@@ -11,7 +11,7 @@ use brunt_study::experiment::FileError;
 pub struct Location {
     /// The file as it was named on the command line or by `include`.
     pub file: PathBuf,
-    /// From 1; `None` for the file as a whole.
+    /// The line, from 1; `None` for the file as a whole.
     pub line: Option<usize>,
 }
 
@@ -43,14 +43,14 @@ impl Display for Location {
 #[derive(Debug, thiserror::Error)]
 #[error("{location}: {cause}")]
 pub struct FioError {
-    /// Where.
+    /// The location of the problem.
     pub location: Location,
-    /// What is wrong there.
+    /// The problem.
     #[source]
     pub cause: Cause,
 }
 
-/// What is wrong. Match on this, not on the text.
+/// The problem. Match on this, not on the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     /// The file cannot be read.
@@ -62,24 +62,24 @@ pub enum Cause {
     /// It is larger than any job file.
     #[error("{bytes} bytes exceed the maximum size of a job file ({limit})")]
     TooLarge {
-        /// Its length.
+        /// Its size.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// Files include one another, in a circle perhaps.
+    /// Too many files include one another, possibly in a cycle.
     #[error("more than {limit} files include one another")]
     TooManyIncludes {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// An included file is wrong.
     #[error("include: {0}")]
     Include(#[source] Box<FioError>),
-    /// There are global options at most.
+    /// It contains at most global options.
     #[error("it contains no job, that is, no section such as [job]")]
     NoJob,
-    /// A line starts with `[` and is not the name of a section.
+    /// A line starts with `[` but is not a section name.
     #[error("a section is written [name]")]
     SectionName,
     /// `${` without `}`.
@@ -88,39 +88,39 @@ pub enum Cause {
     /// `${NAME}` is not set.
     #[error("environment variable {0} is not set")]
     UnknownVariable(String),
-    /// What is to be computed is no expression of whole numbers.
+    /// The value is not a valid integer expression.
     #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
     Expression(String),
-    /// Something that an experiment cannot do.
+    /// An option that an experiment cannot express.
     #[error("{option}: {why}{}", match more { 0 => String::new(), 1 => " (and one other reason)".into(), more => format!(" (and {more} other reasons)") })]
     Loss {
-        /// The option that is to blame, or a job in brackets.
+        /// The option to blame, or a job in brackets.
         option: String,
         /// Why.
         why: String,
-        /// How many other reasons there are.
+        /// The number of other reasons.
         more: usize,
     },
-    /// All jobs are for engines that are not here.
+    /// All jobs use engines that cannot be imported.
     #[error("nothing is left to import: none of its jobs is a block workload")]
     NothingLeft,
     /// An option has a value that cannot be translated.
     #[error("{option}={value}: write {expected}")]
     Value {
-        /// The option as it is written.
+        /// The option as written.
         option: String,
         /// Its value.
         value: String,
-        /// What may stand there.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A job makes its own file and does not say how large.
+    /// A job creates its file but does not set its size.
     #[error("[{job}]: it sets neither a size nor a file or device that has one")]
     NoSize {
         /// The job.
         job: String,
     },
-    /// A job for an NBD server that does not say which.
+    /// A job for an NBD server that sets no URI.
     #[error("[{job}]: engine nbd needs uri=, which is not set")]
     NoUri {
         /// The job.
@@ -134,7 +134,7 @@ pub enum Cause {
         /// The size.
         bytes: u64,
     },
-    /// Every option was understood, but what they come to is refused.
+    /// Each option is valid, but the resulting experiment is not.
     #[error("the resulting experiment is invalid: {}", .0.one_line())]
     Experiment(#[source] Box<FileError>),
     /// A value that TOML cannot hold.
@@ -152,8 +152,7 @@ impl Cause {
 }
 
 impl FioError {
-    /// What the user can do about it: a sentence that starts with a verb. What the message says already is
-    /// not repeated.
+    /// What the user can do about it: a sentence that starts with a verb. Does not repeat the message.
     pub fn advice(&self) -> Option<&str> {
         match &self.cause {
             Cause::Include(inner) => inner.advice(),

@@ -15,39 +15,39 @@ use crate::job::{self, Job};
 use crate::order::{self, JobStretch, StretchJob};
 use crate::translate;
 
-/// Something that a job file says and an experiment does not, or not in the same way.
+/// A part of a job file that an experiment does not reproduce, or reproduces in a different way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Where it says so.
+    /// Where it is in the job file.
     pub location: Location,
     /// The key, or a section's name in brackets.
     pub key: String,
-    /// Why, and what comes near.
+    /// The reason, and the closest equivalent.
     pub why: String,
-    /// What is measured is another thing than what fio measures. Else it is the same, said or done in another way.
+    /// Whether the measurement differs from fio's. If not, it is the same, only expressed or done differently.
     pub loss: bool,
 }
 
-/// What became of a job file.
+/// The result of importing a job file.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// It parses.
+    /// The experiment, which is valid.
     pub experiment: Experiment,
-    /// As a file, with the remarks as comments.
+    /// Its file text, with the remarks as comments.
     pub text: String,
-    /// In the order of their lines.
+    /// The remarks, in line order.
     pub remarks: Vec<Remark>,
 }
 
-/// Translates a job file. With `lossy`, what an experiment cannot do is left out and remarked upon.
+/// Converts a job file. With `lossy`, options that an experiment cannot express are left out with a remark.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or a job cannot be an experiment at all; without `lossy`, something
-/// would be lost.
+/// An option has a value that cannot be translated, or a job cannot become an experiment at all; without `lossy`,
+/// something would be lost.
 pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let all = job::read(path)?;
     let mut remarks = Vec::new();
-    // First, because it decides what all the others mean.
+    // The engine comes first, because it decides the meaning of all other options.
     let mut jobs: Vec<&Job> = Vec::new();
     for job in &all {
         if translate::engine_is_here(job, &mut remarks)? {
@@ -75,7 +75,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let mut made = Vec::new();
     for job in &jobs {
         let copies = match translate::job(job, &mut remarks) {
-            // What is lost may be why there is no size.
+            // The missing size may be due to a lost option, so report that first.
             Err(error) if matches!(error.cause, Cause::NoSize { .. }) => {
                 return Err(refuse_losses(&remarks, lossy).err().unwrap_or(error));
             }
@@ -124,7 +124,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     })
 }
 
-/// Says which workloads run alone, by target.
+/// Records which workloads run alone, by target.
 fn run_alone(experiment: &mut Experiment, mut alone: BTreeMap<String, Vec<String>>) {
     let all: usize = alone.values().map(Vec::len).sum();
     for (name, target) in &mut experiment.targets {
@@ -134,14 +134,14 @@ fn run_alone(experiment: &mut Experiment, mut alone: BTreeMap<String, Vec<String
     }
 }
 
-/// A job, or one of its copies, in the experiment.
+/// The names of a job, or of one of its copies, in the experiment.
 struct PlacedJob {
     workload: String,
     target: String,
 }
 
-/// Adds the targets of a job's copies, unless they are there already, and their workloads: copies have one, unless they
-/// begin at different places.
+/// Adds the targets of a job's copies, unless they exist, and their workloads. Copies share a workload unless they
+/// start at different places.
 fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) -> Vec<PlacedJob> {
     let name = plain(&job.name);
     let mut own: Vec<(String, Workload)> = Vec::new();
@@ -179,7 +179,7 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
     copies.into_iter().map(place).collect()
 }
 
-/// `name`, or with a number behind it if it is taken.
+/// `name`, or `name` with a number appended if it is taken.
 fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_string()).chain(numbered);
@@ -188,7 +188,8 @@ fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
         .expect("there are more names than jobs")
 }
 
-/// Adds a group of jobs that run at once; its name. Their intervals become such that each begins with one.
+/// Adds a group of jobs that run together, and returns its name. Adjusts their intervals so that each job starts at the
+/// start of an interval.
 fn together(
     experiment: &mut Experiment,
     stretch: &JobStretch,
@@ -269,7 +270,7 @@ fn together(
     name
 }
 
-/// The longest interval up to the usual one of which all times are whole numbers apart; none if there is no such one.
+/// The longest interval, up to the default one, that divides all time differences; zero if it would be too short.
 fn interval(begins: &[Duration]) -> Duration {
     let first = begins.iter().min().copied().unwrap_or_default();
     let mut nanos = Workload::default().interval.0.as_nanos() as u64;
@@ -291,7 +292,7 @@ fn interval(begins: &[Duration]) -> Duration {
     }
 }
 
-/// A remark on a job as a whole.
+/// A remark on a whole job.
 fn of_job(job: &Job, loss: bool, why: String) -> Remark {
     Remark {
         location: job.location.clone(),
@@ -301,7 +302,7 @@ fn of_job(job: &Job, loss: bool, why: String) -> Remark {
     }
 }
 
-/// Blames the first loss, unless losses are fine.
+/// Returns an error for the first loss, unless losses are accepted.
 fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
     let Some(Remark {
@@ -310,7 +311,7 @@ fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     else {
         return Ok(());
     };
-    // What is refused for one reason counts once, whatever options and jobs it is.
+    // A reason counts once, however many options and jobs it concerns.
     let others: BTreeSet<&str> = losses
         .filter(|other| other.why != *why)
         .map(|other| other.why.as_str())
@@ -319,7 +320,7 @@ fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     Err(Cause::Loss { option, why, more }.at(location.clone()))
 }
 
-/// A name without what TOML or a shell would trip over.
+/// A name without characters that need quoting in TOML or a shell.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|c| {
@@ -332,7 +333,7 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-/// The experiment as a file, without what is the default anyway.
+/// The experiment's file text, without default values.
 fn write(
     experiment: &Experiment,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Parses fio's job files: sections, their keys with line numbers, `[global]` applied, `include` read.
+//! Parses fio's job files: sections and their keys with line numbers, with `[global]` applied and `include` resolved.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 use crate::error::{Cause, FioError, Location};
 use crate::keyword;
 
-/// Most bytes of a job file, and files that include one another.
+/// Limits: bytes of a job file, and number of files that include one another.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 
 /// A key as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Lower case.
+    /// The key in lower case.
     pub key: String,
-    /// Empty for a key without one.
+    /// The value; empty for a key without one.
     pub value: String,
     /// Where it is written.
     pub location: Location,
-    /// A variable in it that the environment does not have.
+    /// A variable in it that is not set in the environment.
     pub unset: Option<String>,
 }
 
-/// A section, with what the global ones before it say.
+/// A section, including the settings of the global sections before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// In brackets.
+    /// The name in brackets.
     pub name: String,
     /// Where its name is written.
     pub location: Location,
-    /// In order; of a key that is there twice only the last.
+    /// In file order; of repeated keys, only the last.
     pub settings: Vec<Setting>,
 }
 
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Vec<Job>, FioError> {
 struct Jobs {
     global: Vec<Setting>,
     jobs: Vec<Job>,
-    /// Settings go to the last job, and to `global` otherwise.
+    /// Whether settings belong to the last job or to `global`.
     in_job: bool,
     files: usize,
 }
@@ -91,7 +91,7 @@ impl Jobs {
     }
 
     fn line(&mut self, location: &Location, line: &str) -> Result<(), Cause> {
-        // A comment begins anywhere, as it does for fio.
+        // As in fio, a comment can start anywhere.
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
         if line.is_empty() {
             return Ok(());
@@ -142,7 +142,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// What it says, by key.
+    /// Its settings by key.
     pub fn by_key(&self) -> HashMap<&str, &Setting> {
         self.settings
             .iter()
@@ -155,7 +155,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    /// Global sections apply to the jobs after them, includes are read, and lines are known.
+    /// Global sections apply to the jobs after them, includes are resolved, and line numbers are kept.
     #[test]
     fn sections() {
         let folder = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ mod tests {
         );
     }
 
-    /// A mistake names its file and line, also through includes.
+    /// An error names its file and line, even in an included file.
     #[test]
     fn mistakes() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,23 +1,24 @@
-//! The table of fio's keys (3.42): which are translated, which mean nothing here, and why others cannot be.
+//! The table of fio's keys (3.42): which are translated, which have no effect here, and why others cannot be imported.
 //!
-//! The rule: a key that is in no list is lost, and a lost key refuses the job. One that is off (`0`, `none`) is not.
+//! The rule: a key that is in no list is a loss, and a loss refuses the job. A key that is switched off
+//! (`0`, `none`) is not.
 
-/// What becomes of a key.
+/// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// `translate` reads it.
     Read,
-    /// It changes nothing that is measured here.
+    /// It does not affect the measurement.
     Moot,
-    /// What it asks for is done in another way; how.
+    /// The experiment does the same in a different way, which the text describes.
     Differs(&'static str),
-    /// An experiment cannot say it; why, and what comes near.
+    /// An experiment cannot express it; the text has the reason and the closest equivalent.
     Cannot(&'static str),
-    /// The same, but only for jobs that write.
+    /// Like [`Fate::Cannot`], but only for jobs that write.
     CannotWrite(&'static str),
 }
 
-/// Another name of a key (fio(1) lists both).
+/// The canonical name of a key that has several (fio(1) lists them).
 pub fn canonical(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
@@ -56,8 +57,8 @@ const READ: &[&str] = &[
     "latency_target", "latency_window", "latency_percentile", "uri",
 ];
 
-/// Keys that change nothing here: how fio prints, logs and counts, how it makes files and memory, and what it does
-/// about errors (here each is counted, and the run goes on).
+/// Keys without effect here: how fio prints, logs and counts, how it creates files and memory, and its error handling
+/// (here, each error is counted and the run continues).
 #[rustfmt::skip]
 const MOOT: &[&str] = &[
     "group_reporting", "new_group", "name", "description", "thread", "threads",
@@ -81,11 +82,11 @@ const MOOT: &[&str] = &[
     "verify_header_seed", "verify_state_save", "verify_backlog_batch", "ioscheduler", "cpus_allowed_policy", "numjobs_rand",
 ];
 
-/// Why a zoned device cannot be loaded.
+/// Why a zoned device cannot be used.
 pub const ZONED: &str =
     "zoned devices are not supported: nothing follows write pointers or resets zones";
 
-/// Whether a key is off with this value. Zero is also the name of a processor, of a memory node and of a byte.
+/// Whether this value switches the key off. Zero can also be a CPU, a memory node or a byte pattern.
 pub fn is_off(key: &str, value: &str) -> bool {
     match key {
         "cpus_allowed" | "numa_cpu_nodes" | "buffer_pattern" | "verify_pattern" => false,
@@ -95,7 +96,7 @@ pub fn is_off(key: &str, value: &str) -> bool {
     }
 }
 
-/// Keys that say how another does what it does, and mean nothing without it: that one is translated, or lost.
+/// Keys that only modify another key, which is itself translated or lost.
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "cmdprio_class", "cmdprio", "cmdprio_hint", "flow_id", "flow_sleep", "dedupe_global",
@@ -105,7 +106,7 @@ const PARTS: &[&str] = &[
     "pi_act", "pi_chk", "apptag", "apptag_mask",
 ];
 
-/// See [`Fate`].
+/// Looks up how a key is imported.
 pub fn fate(key: &str) -> Fate {
     use Fate::{Cannot, CannotWrite, Differs};
     match key {

@@ -1,19 +1,19 @@
 //! Substitutions in values: `${NAME}` from the environment, and fio's `$pagesize`, `$mb_memory` and `$ncpus`,
 //! which allow arithmetic (fio(1), "Job file format").
 //!
-//! The rule: as in fio, a value is computed only if it contains one of these three.
+//! The rule: as in fio, only a value that contains one of these three is evaluated.
 
 use std::path::Path;
 
 use crate::error::Cause;
 
-/// Deepest parentheses of an expression.
+/// Maximum nesting of parentheses.
 const NESTING_MAX: usize = 32;
 
-/// The value with what its words stand for, and the first variable of the environment that is not set.
+/// The value after substitution, and the first environment variable that is not set.
 ///
 /// # Errors
-/// A `${` is not closed, or what is to be computed cannot be.
+/// A `${` is not closed, or an expression cannot be evaluated.
 pub fn replace(value: &str) -> Result<(String, Option<String>), Cause> {
     let mut text = String::new();
     let mut unset = None;
@@ -47,7 +47,7 @@ pub fn replace(value: &str) -> Result<(String, Option<String>), Cause> {
     Ok((text, unset))
 }
 
-/// A whole number from numbers, `+ - * /` and parentheses, as bc computes it: divisions are cut.
+/// Evaluates integers, `+ - * /` and parentheses, like bc: division truncates.
 fn evaluate(text: &str) -> Option<i128> {
     let plain: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let (value, rest) = sum(plain.as_bytes(), 0)?;
@@ -98,7 +98,7 @@ fn factor(text: &[u8], depth: usize) -> Parsed<'_> {
     Some((number, &text[digits..]))
 }
 
-/// Of the kernel's auxiliary vector: pairs of words, AT_PAGESZ is 6 (getauxval(3)).
+/// From the kernel's auxiliary vector: pairs of words; AT_PAGESZ is 6 (getauxval(3)).
 fn page_bytes() -> u64 {
     let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
     let mut words = vector
@@ -120,7 +120,7 @@ fn memory_mb() -> u64 {
         / 1024
 }
 
-/// Those that are configured, whether they work or not.
+/// The number of configured CPUs, online or not.
 fn processors() -> u64 {
     let is_processor = |name: &str| {
         name.strip_prefix("cpu")

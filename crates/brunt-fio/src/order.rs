@@ -1,8 +1,8 @@
-//! Which jobs fio runs at the same time (fio(1), `stonewall`, `wait_for`, `startdelay` and `exitall`).
-//! Called once for a job file, before its jobs are translated.
+//! Determines which jobs fio runs at the same time (fio(1), `stonewall`, `wait_for`, `startdelay` and `exitall`).
+//! Called once per job file, before its jobs are translated.
 //!
-//! A job waits for all before a `stonewall`, its own included. The jobs from one such wall to the next are a
-//! [`JobStretch`]; they start together, but for those that `wait_for` another or have a `startdelay`.
+//! A job with `stonewall`, and all after it, wait for the jobs before it. The jobs between two such walls are a
+//! [`JobStretch`]; they start together, except those that `wait_for` another job or have a `startdelay`.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::import::Remark;
 use crate::job::{Job, Setting};
 use crate::units;
 
-/// Jobs that are measured at once; a single one is measured alone.
+/// Jobs that are measured together; a single job is measured alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStretch {
-    /// In the order of the file.
+    /// In file order.
     pub jobs: Vec<StretchJob>,
 }
 
-/// One of the jobs that are measured at once.
+/// One of the jobs that are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StretchJob {
-    /// Its place among all jobs.
+    /// Its index among all jobs.
     pub index: usize,
-    /// When it starts.
+    /// Its start delay.
     pub delay: Duration,
-    /// Its end is that of all others.
+    /// Whether its end also ends all others.
     pub ends_run: bool,
-    /// Its end is that of its own copies, and of no others.
+    /// Whether its end ends only its own copies.
     pub ends_group: bool,
 }
 
-/// The stretches in the order in which fio makes them. What cannot be done in the same way is added to `remarks`.
+/// The stretches in the order in which fio runs them. Differences from fio are added to `remarks`.
 ///
 /// # Errors
-/// A delay is no time.
+/// A delay is not a valid time.
 pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStretch>, FioError> {
-    // It is a switch of the whole file: fio keeps one flag.
+    // It applies to the whole file: fio keeps one flag.
     let exit_all = jobs
         .iter()
         .find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
@@ -59,7 +59,7 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
         let in_turn =
             |index: &usize| waits(*index).is_some_and(|named| named.value == jobs[index - 1].name);
         if indexes.clone().skip(1).all(|index| in_turn(&index)) {
-            // Alone nobody notices a delay.
+            // A delay makes no difference to a job that runs alone.
             let (delay, ends_run) = (Duration::ZERO, exit_all.is_some());
             let alone = |index| JobStretch {
                 jobs: vec![StretchJob {
@@ -123,7 +123,7 @@ fn lose(remarks: &mut Vec<Remark>, setting: &Setting, why: &str) {
     }
 }
 
-/// When a job starts; `late`: behind a wall.
+/// When a job starts; `late` means that it comes after a wall.
 fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, FioError> {
     let Some(set) = setting(job, "startdelay").filter(|set| set.value != "0") else {
         return Ok(Duration::ZERO);
@@ -154,7 +154,7 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
     })
 }
 
-/// The reporting group of each job: `new_group` and a wall begin one.
+/// The reporting group of each job: `new_group` and a wall start a new one.
 fn groups(jobs: &[&Job]) -> Vec<usize> {
     let begins = |job: &Job| is_walled(job) || setting(job, "new_group").is_some_and(is_on);
     let mut group = 0;
@@ -165,8 +165,7 @@ fn groups(jobs: &[&Job]) -> Vec<usize> {
     groups.collect()
 }
 
-/// Whether the end of a job ends all those of its stretch, whose groups are `at_once` and behind which others begin at
-/// `end`.
+/// Whether the end of a job ends all jobs of its stretch. `at_once` has their groups, and later jobs start at `end`.
 fn ends_all(
     switch: &Setting,
     index: usize,
@@ -215,7 +214,8 @@ mod tests {
     use super::*;
     use crate::job;
 
-    /// Reads `text` and shows its stretches: `a+b@5!, c` for b after five seconds, whose end is that of a, then c.
+    /// Parses `text` and renders its stretches: `a+b@5!, c` means a with b after five seconds, whose end also
+    /// ends a; then c.
     fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");

@@ -1,11 +1,12 @@
-//! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33 to 3.42), for dashboards and scripts that
-//! read it. Called by `brunt run --output-format`. A point is a job (of several at once each, in one group); the complete runs of a point are one: bytes, requests and time add up,
+//! Results in the format of fio's JSON (`--output-format=json` of fio 3.33 to 3.42), for dashboards and scripts that
+//! read it. Called by `brunt run --output-format`. Each point is a job; if it has several jobs at once, each of these
+//! is one, in a common group. The complete runs of a point are combined: bytes, requests and time are added up, and
 //! histograms are merged.
 //!
-//! Unmaps are fio's `trim` section, flushes its `sync`.
+//! Unmaps appear in fio's `trim` section, flushes in its `sync`.
 //!
-//! Figures of fio that Brunt does not have are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`);
-//! nothing is invented. `clat_ns` is the service time; `lat_ns` counts from when a request was due.
+//! Figures of fio that Brunt lacks are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`); nothing is
+//! invented. `clat_ns` is the service time; `lat_ns` starts at the time when a request was due.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,12 +21,12 @@ use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, JobEvent, Observer, RunInfo};
 use serde_json::{Map, Value, json};
 
-/// fio's default list, in percent.
+/// fio's default percentiles.
 const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// The upper ends of fio's coarse buckets, in each unit.
+/// Upper bounds of fio's coarse buckets, in each unit.
 const LATENCIES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 const DEPTHS: [(u32, &str); 7] = [
     (1, "1"),
@@ -38,30 +39,30 @@ const DEPTHS: [(u32, &str); 7] = [
 ];
 const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// fio's sections and the kinds of operations that they are of. Zeros that are written without sending any have none.
+/// fio's sections and their operations. Writes of zeros that transfer no data have no section.
 const DIRECTIONS: [(&str, OpKind); 3] = [
     ("read", OpKind::Read),
     ("write", OpKind::Write),
     ("trim", OpKind::Unmap),
 ];
 
-/// (iops, bytes/s) of each direction in an interval.
+/// (iops, bytes/s) of each direction within an interval.
 type Sample = [(f64, f64); DIRECTIONS.len()];
 
-/// Collects what the document needs. Clones are the same collection: one observes, one is kept.
+/// Collects the data for the document. Clones share it: one observes, another one is kept.
 #[derive(Clone)]
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    /// By point; the point of several jobs together is none.
+    /// By point; a point of several jobs at once has no entry of its own.
     jobs: BTreeMap<usize, ReportedJob>,
-    /// The number of the run under way.
+    /// The number of the current run.
     current: u32,
-    /// When it began, in milliseconds since 1970.
+    /// When the current run began, in milliseconds since 1970.
     began_ms: u64,
-    /// By run, the intervals so far.
+    /// The intervals so far, by run.
     open: BTreeMap<u32, Vec<Sample>>,
-    /// json+: with every bucket of the histograms.
+    /// Whether to include every bucket of the histograms (json+).
     bins: bool,
 }
 
@@ -77,7 +78,7 @@ struct ReportedJob {
 }
 
 impl FioJson {
-    /// Of the runs of a plan; with the histograms' bins (fio's `json+`) or without.
+    /// For the runs of a plan, with or without the histograms' bins (fio's `json+`).
     pub fn new(plan: &Plan, bins: bool) -> FioJson {
         let job = |(index, group): (usize, usize)| {
             let point = plan.points[index].clone();
@@ -206,7 +207,7 @@ impl ReportedJob {
         let mut job = json!({
             "jobname": point.label,
             "groupid": self.group,
-            "error": if self.error { 5 } else { 0 }, // EIO, as of any device that failed
+            "error": if self.error { 5 } else { 0 }, // EIO, as for any failing device
             "eta": 0,
             "elapsed": measured_s.ceil() as u64,
             "job options": options(point),
@@ -242,7 +243,7 @@ impl ReportedJob {
         job
     }
 
-    /// Flushes. fio's bins of them are in the same place.
+    /// The section of flushes, with its bins where fio has them.
     fn sync(&self, bins: bool) -> Value {
         match self.figures.op(OpKind::Flush) {
             Some(op) => {
@@ -254,7 +255,7 @@ impl ReportedJob {
         }
     }
 
-    /// One of [`DIRECTIONS`].
+    /// The section of one of [`DIRECTIONS`].
     fn direction(&self, direction: usize, bins: bool) -> Value {
         let none = OpFigures::default();
         let op = self.figures.op(DIRECTIONS[direction].1).unwrap_or(&none);
@@ -293,7 +294,7 @@ impl ReportedJob {
             "lat_ns": latency(&op.response, Some(false), bins),
             "bw_min": bw.min as u64,
             "bw_max": bw.max as u64,
-            // All workers' together already: the whole of it.
+            // The figures already include all workers.
             "bw_agg": if bw.count > 0 { 100.0 } else { 0.0 },
             "bw_mean": bw.mean,
             "bw_dev": bw.deviation,
@@ -307,7 +308,7 @@ impl ReportedJob {
     }
 }
 
-/// A histogram as fio tells one; percentiles where fio has them, bins where json+ has.
+/// A histogram in fio's format, with percentiles where fio has them and bins where json+ has them.
 fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Value {
     let at = |nanos: Option<brunt_core::Nanos>| nanos.map_or(0, |nanos| nanos.0);
     let mean = histogram.mean().unwrap_or(0.0);
@@ -341,7 +342,7 @@ fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Valu
     told
 }
 
-/// Percent of all requests in fio's coarse buckets of nanoseconds, microseconds and milliseconds.
+/// Percentage of requests in fio's coarse buckets of nanoseconds, microseconds and milliseconds.
 fn coarse(histogram: &Histogram) -> [Map<String, Value>; 3] {
     let mut ends: Vec<(usize, String, u64)> = Vec::new();
     for (unit, nanos) in [1, 1_000, 1_000_000].into_iter().enumerate() {
@@ -370,7 +371,7 @@ fn coarse(histogram: &Histogram) -> [Map<String, Value>; 3] {
     shares
 }
 
-/// A closed loop keeps its depth; how many an open loop has outstanding is not recorded.
+/// The distribution of queue depths: a closed loop keeps its depth; an open loop's depth is not recorded.
 fn depths(point: &Point) -> Value {
     let Workload {
         queue_depth: depth,
@@ -378,7 +379,7 @@ fn depths(point: &Point) -> Value {
         ..
     } = workload(point);
     let closed = matches!(arrival, Arrival::Closed {});
-    // fio counts a depth under the largest of these that it reaches.
+    // fio counts a depth in the largest of these levels that it reaches.
     let level = DEPTHS
         .iter()
         .rposition(|(level, _)| *level <= depth)
@@ -403,12 +404,12 @@ fn nothing<const N: usize>(names: [&str; N]) -> Value {
     )
 }
 
-/// The workload of a point; fio's language has no loads of another kind.
+/// The workload of a point; fio has no equivalent of other loads.
 fn workload(point: &Point) -> Workload {
     point.workload().cloned().unwrap_or_default()
 }
 
-/// What a job file would say of it.
+/// The point's options as in a job file.
 fn options(point: &Point) -> Value {
     let workload = workload(point);
     let sequential = workload.sequential > 0.5;
@@ -419,7 +420,7 @@ fn options(point: &Point) -> Value {
         (_, 1.0, false) => "randtrim",
         (0.0, 0.0, true) => "write",
         (0.0, 0.0, false) => "randwrite",
-        // What fio has no word for is nearest to these; the sections have the counts.
+        // The nearest equivalents of mixes that fio cannot express; the sections have the counts.
         (_, _, true) => "rw",
         (_, _, false) => "randrw",
     };
@@ -466,8 +467,8 @@ fn spread(values: &[f64]) -> Spread {
     }
 }
 
-/// What the depth was to keep: the latency in nanoseconds, for which share of requests, over so many microseconds. fio's
-/// values where there is no such goal.
+/// The goal of a depth search: latency in nanoseconds, the percentage of requests that must meet it, and the window in
+/// microseconds. fio's defaults if there is no such goal.
 fn latency_search(workload: &Workload) -> (u64, f64, u64) {
     let goal = workload
         .depth_search
@@ -491,7 +492,7 @@ fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
-/// `Sun Nov 22 01:17:52 2026`, UTC. Days to a date by Howard Hinnant's civil_from_days.
+/// A UTC time as `Sun Nov 22 01:17:52 2026`, with the date from Howard Hinnant's civil_from_days.
 fn calendar(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // 1 January 1970 was a Thursday
     const MONTHS: [&str; 12] = [
@@ -520,7 +521,7 @@ mod tests {
     use super::*;
     use brunt_core::Nanos;
 
-    /// Dates are written as ctime(3) writes them.
+    /// Dates are in the format of ctime(3).
     #[test]
     fn dates() {
         assert_eq!(calendar(0), "Thu Jan  1 00:00:00 1970");
@@ -529,7 +530,7 @@ mod tests {
         assert_eq!(calendar(1_795_310_272), "Sun Nov 22 01:17:52 2026");
     }
 
-    /// The goal of a search for a depth is written in fio's units.
+    /// The goal of a depth search is in fio's units.
     #[test]
     fn goals_of_depth_searches() {
         let check = |text: &str, expected| {
@@ -546,7 +547,7 @@ mod tests {
         check(goal, (5_000_000, 99.0, 100_000));
     }
 
-    /// Every latency is in one coarse bucket, the right one.
+    /// Every latency is counted in exactly one coarse bucket, the right one.
     #[test]
     fn coarse_buckets() {
         let mut histogram = Histogram::new();

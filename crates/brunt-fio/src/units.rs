@@ -1,11 +1,11 @@
-//! Numbers as fio writes them (fio(1), "Parameter types").
+//! Parses numbers in fio's notation (fio(1), "Parameter types").
 //!
-//! With `kb_base=1024`, its default, `k` is 1024 and `KiB` is 1000: the names are swapped so that old job
-//! files keep their meaning. With `kb_base=1000` they mean what the standard says.
+//! With `kb_base=1024`, the default, `k` is 1024 and `KiB` is 1000: the names are swapped so that old job files keep
+//! their meaning. With `kb_base=1000`, they have their standard meanings.
 
 use std::time::Duration;
 
-/// A size in bytes. Zones (`8z`) and shares (`10%`) are none.
+/// A size in bytes; `None` for zones (`8z`) and percentages (`10%`).
 pub fn size(text: &str, kb_base: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if let Some(inner) = text.strip_prefix('(') {
@@ -41,7 +41,7 @@ pub fn size(text: &str, kb_base: u64) -> Option<u64> {
         .checked_mul(base.checked_pow(power)?)
 }
 
-/// `4k*10`, of what fio computes in parentheses the part that job files use.
+/// `4k*10`: the part of fio's arithmetic in parentheses that job files use.
 fn product(text: &str, kb_base: u64) -> Option<u64> {
     let mut product = 1u64;
     for factor in text.split('*') {
@@ -50,7 +50,7 @@ fn product(text: &str, kb_base: u64) -> Option<u64> {
     Some(product)
 }
 
-/// A time; a bare number counts `bare`.
+/// A time; a number without a unit counts multiples of `bare`.
 pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let end = text
@@ -75,7 +75,7 @@ pub fn time(text: &str, bare: Duration) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Numbers mean what they mean to fio 3.33.
+    /// Numbers have the same meaning as in fio 3.33.
     #[test]
     fn sizes_and_times() {
         let check =

@@ -1,15 +1,15 @@
-//! UseLeaf cycles: files of one crate that reach each other through the paths that they name.
+//! Import cycles: files of one crate that reach each other through the paths that they name.
 //!
-//! A path leads to the file of the deepest module that it names, also from a parent to its child; a path to a name that a
-//! module re-exports leads to the file that defines it. The crate's root is left out: it names every module. Read from
-//! paths, not from types: method calls make no edge.
+//! A path leads to the file of the deepest module that it names, including a child's from its parent; a path to a
+//! re-exported name leads to the file that defines it. The crate's root is left out, because it names every module.
+//! Only paths are followed, not types: method calls make no edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::imports::{NamedPaths, UseLeaf};
 use crate::source::{CrateSources, Module};
 
-/// How many re-exports of re-exports are followed.
+/// How many levels of re-exports are followed.
 const RE_EXPORTS_MAX: usize = 8;
 
 /// The cycles of a crate, each as its modules in order (`dissect::rpc`), the longest first.
@@ -57,18 +57,18 @@ fn reachable<'a>(
     seen
 }
 
-/// The files of a crate by their modules, and where each re-exported name comes from.
+/// The files of a crate by module, and the origin of each re-exported name.
 struct Files {
     named: BTreeMap<Module, NamedPaths>,
     re_exports: BTreeMap<Module, Module>,
-    /// For `pub use inner::*`: the module that re-exports, and the one it re-exports all of.
+    /// For `pub use inner::*`: the re-exporting module, and the one whose names it re-exports.
     globs: Vec<(Module, Module)>,
     items: BTreeSet<Module>,
 }
 
 impl Files {
     fn new(sources: &CrateSources) -> Files {
-        // `main.rs` next to a library is another crate, which sees the library by its name.
+        // `main.rs` next to a library is another crate, which refers to the library by name.
         let library = sources
             .files
             .iter()
@@ -105,7 +105,7 @@ impl Files {
         files
     }
 
-    /// The files that a file leads to, other than itself and the crate's root.
+    /// The files that a file reaches, except itself and the crate's root.
     fn reached(&self, module: &Module, named: &NamedPaths) -> BTreeSet<&Module> {
         let imported: BTreeMap<&str, &UseLeaf> = named
             .imports
@@ -131,7 +131,7 @@ impl Files {
             .collect()
     }
 
-    /// A path from the root of the crate on; `None` if it leads out of the crate.
+    /// A path relative to the root of the crate; `None` if it leads out of the crate.
     fn absolute(&self, path: &[String], module: &[String]) -> Option<Module> {
         let up = path.iter().take_while(|name| *name == "super").count();
         let relative = match path.first()?.as_str() {

@@ -1,4 +1,4 @@
-//! Errors have types: no function fails with a bare string, however it is spelled.
+//! Errors have types: no function returns a bare string as its error, however the type is spelled.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 
 use crate::source::CrateSources;
 
-/// Each `Result` whose error is a string, and each associated type `Err` or `Error` that is one, as `file:line`.
+/// Each `Result` whose error is a string, and each associated type `Err` or `Error` that is a string, as `file:line`.
 pub fn violations(sources: &CrateSources) -> Vec<String> {
     let mut aliases = Aliases::default();
     for file in &sources.files {
@@ -29,7 +29,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// Whether a type is text: `String`, `&str`, or either behind `Box`, `Rc`, `Arc`, `Cow` or `Option`.
+/// Whether a type is a string: `String`, `&str`, or either behind `Box`, `Rc`, `Arc`, `Cow` or `Option`.
 fn is_string(kind: &syn::Type, aliases: &BTreeSet<String>) -> bool {
     match kind {
         syn::Type::Reference(reference) => is_string(&reference.elem, aliases),
@@ -63,7 +63,7 @@ fn types_of(segment: &syn::PathSegment) -> impl Iterator<Item = &syn::Type> {
         })
 }
 
-/// Names that a crate gives to strings, and to a `Result` under another name.
+/// A crate's type aliases for strings, and for `Result`.
 #[derive(Default)]
 struct Aliases {
     strings: BTreeSet<String>,
@@ -119,7 +119,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 }
 
 impl Finder<'_> {
-    /// Types within a macro: each `Result<…>` in its tokens.
+    /// Checks types within a macro: each `Result<…>` in its tokens.
     fn visit_tokens(&mut self, tokens: &TokenStream) {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {

@@ -10,29 +10,29 @@ use crate::source::{Module, SourceFile};
 /// One leaf of a `use` item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UseLeaf {
-    /// As written, without groups: `std::net::TcpStream`, or `std::net::*`.
+    /// As written, but without groups: `std::net::TcpStream`, or `std::net::*`.
     pub path: Vec<String>,
-    /// What the file calls it; `*` for everything, `_` for nothing.
+    /// Its name in the file; `*` for all names, `_` for none.
     pub name: String,
-    /// Whether it is a re-export: `pub use`, of whatever visibility.
+    /// Whether it is a re-export: `pub use`, with any visibility.
     pub public: bool,
-    /// The module that contains the item, which is not the file's own within `mod x { … }`.
+    /// The module that contains the item, which within `mod x { … }` is not the file's own.
     pub module: Module,
 }
 
-/// All that a file names.
+/// All paths and items that a file names.
 #[derive(Debug, Default)]
 pub struct NamedPaths {
     /// Its `use` items.
     pub imports: Vec<UseLeaf>,
-    /// Paths of two names or more in its code and its macros, each with the module that contains it.
+    /// Paths of at least two names in its code and its macros, each with the module that contains it.
     pub paths: Vec<(Module, Vec<String>)>,
-    /// The types, functions, constants and inline modules that it defines, from the crate's root on.
+    /// The types, functions, constants and inline modules that it defines, as paths from the crate's root.
     pub items: Vec<Module>,
 }
 
 impl NamedPaths {
-    /// What a file names, its tests left out.
+    /// Collects a file's names, without its tests.
     pub fn of(file: &SourceFile) -> NamedPaths {
         let mut collector = Collector {
             module: file.module.clone(),
@@ -42,7 +42,7 @@ impl NamedPaths {
         collector.named
     }
 
-    /// The paths that the file names, with what it imports in place of the name it imports it as.
+    /// The paths that the file names, with imported names replaced by what they import.
     pub fn resolved(&self) -> Vec<Vec<String>> {
         let by_name: BTreeMap<&str, &[String]> = self
             .imports
@@ -51,7 +51,7 @@ impl NamedPaths {
             .collect();
         let resolve = |path: &[String]| {
             let mut path = path.to_vec();
-            // An import may build on another one: `use std::net; use net::TcpStream;`.
+            // An import may refer to another one: `use std::net; use net::TcpStream;`.
             for _ in 0..4 {
                 match by_name.get(path[0].as_str()) {
                     Some(home) if home[0] != path[0] => path = [home, &path[1..]].concat(),
@@ -66,7 +66,7 @@ impl NamedPaths {
     }
 }
 
-/// The leaves of a `use` item: path and the name it is imported as.
+/// The leaves of a `use` item: the path, and its name in the file.
 fn leaves(tree: &syn::UseTree, head: &[String], found: &mut Vec<(Vec<String>, String)>) {
     let with = |name: String| [head, &[name]].concat();
     match tree {
@@ -164,7 +164,7 @@ impl<'a> Visit<'a> for Collector {
     }
 }
 
-/// Paths of two names or more in the tokens of a macro.
+/// Paths of at least two names in the tokens of a macro.
 fn paths_of(tokens: TokenStream, found: &mut Vec<Vec<String>>) {
     let (mut path, mut colons) = (Vec::new(), 0);
     let mut end = |path: &mut Vec<String>| {

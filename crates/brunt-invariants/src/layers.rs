@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The crates that each crate depends on, by name; those that only tests need are left out.
+/// The dependencies of each crate, by name, without those of tests.
 pub type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// The crates in the order of the table in ARCHITECTURE.md, from the command line down.
+/// The crates in the order of the table in ARCHITECTURE.md, starting with the command line.
 pub fn order(architecture: &str) -> Vec<String> {
     let lines = architecture.lines();
     let names = lines.filter_map(|line| line.strip_prefix("| `brunt")?.split_once('`'));
     names.map(|(name, _)| format!("brunt{name}")).collect()
 }
 
-/// Crates that the order lacks, and dependencies on crates that don't come later in it.
+/// Crates that are missing from the order, and dependencies on crates that don't come later in it.
 pub fn upward(dependencies: &Dependencies, order: &[String]) -> Vec<String> {
     let place = |name: &str| order.iter().position(|known| known == name);
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ pub struct Owned {
     pub owners: &'static [&'static str],
 }
 
-/// Crates that depend on a library which others own, and owners that don't depend on it.
+/// Crates that use a library owned by others, and owners that don't use it.
 pub fn trespassing(dependencies: &Dependencies, owned: &[Owned]) -> Vec<String> {
     let mut found = Vec::new();
     for Owned { library, owners } in owned {
@@ -65,7 +65,7 @@ pub fn trespassing(dependencies: &Dependencies, owned: &[Owned]) -> Vec<String> 
     found
 }
 
-/// What a crate needs directly or through others, of what it must not.
+/// The `banned` crates on which a crate depends, directly or indirectly.
 pub fn needless(dependencies: &Dependencies, name: &str, banned: &[&str]) -> Vec<String> {
     let (mut open, mut seen) = (vec![name], BTreeSet::new());
     while let Some(one) = open.pop() {

@@ -1,18 +1,18 @@
-//! How long files and functions may be, as rustfmt's defaults lay them out.
+//! Limits the length of files and functions, as formatted by rustfmt with its defaults.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
 
 use crate::source::CrateSources;
 
-/// The most lines of a file.
+/// Maximum lines of a file.
 pub const FILE_LINES_MAX: usize = 800;
-/// The most lines of a function, from `fn` to its closing brace.
+/// Maximum lines of a function, from `fn` to its closing brace.
 pub const FUNCTION_LINES_MAX: usize = 70;
-/// The most lines of a function with a comment that says "Long because" and why.
+/// Maximum lines of a function with a comment that says "Long because" and why.
 pub const FUNCTION_LINES_MAX_WITH_REASON: usize = 100;
 
-/// Files and functions over the limits: a file's path below `crates`, and the function's name after a space.
+/// Files and functions over the limits: the file's path below `crates`, and for functions a space and the name.
 pub fn violations(sources: &CrateSources) -> Vec<String> {
     let mut found = Vec::new();
     for file in &sources.files {
@@ -38,8 +38,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// A function that has a body, with the lines of `fn`, of the brace that opens its body, and of the one that closes it,
-/// counted from 1.
+/// A function with a body: the lines of its `fn` and of the braces that open and close its body, from 1.
 struct Function {
     name: String,
     first: usize,
@@ -48,7 +47,7 @@ struct Function {
 }
 
 impl Function {
-    /// Whether a comment above the function, or at the start of its body, says why it is long.
+    /// Whether a comment above the function, or at the start of its body, gives the reason for its length.
     fn says_why(&self, lines: &[&str]) -> bool {
         let is_comment = |line: &&&str| line.trim_start().starts_with("//");
         let is_above =
@@ -60,7 +59,7 @@ impl Function {
     }
 }
 
-/// The functions in these tokens, also within other functions and macros.
+/// The functions in these tokens, including those within other functions and macros.
 fn functions_of(tokens: TokenStream, found: &mut Vec<Function>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {

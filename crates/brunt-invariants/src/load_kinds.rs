@@ -1,8 +1,8 @@
-//! Only a load's own module knows which load it is: other code asks the traits `Load` and `HostedLoad`, so that a new kind
-//! of load changes nothing outside its folder but the table of loads.
+//! Only a load's own module knows which load it is: other code uses the traits `Load` and `HostedLoad`, so a new kind
+//! of load changes only its own folder and the table of loads.
 //!
-//! A load is a type that implements one of these traits; its module is the outermost one below its crate. Names, not types,
-//! are followed.
+//! A load is a type that implements one of these traits; its module is the outermost one below its crate. The check
+//! follows names, not types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use syn::visit::{self, Visit};
 
 use crate::source::CrateSources;
 
-/// What code asks instead.
+/// The traits that other code uses.
 const TRAITS: &[&str] = &["HostedLoad", "Load"];
 
-/// What finds out the type of a value.
+/// Methods that determine the type of a value.
 const DOWNCASTS: &[&str] = &["downcast", "downcast_mut", "downcast_ref", "is"];
 
-/// The constant of a load's module with the name of its kind.
+/// The constant in a load's module that names its kind.
 const KIND: &str = "KIND";
 
 /// A crate and its outermost module.
 type Home = (String, String);
 
-/// Each decision by the type or the kind of a load outside its module, and each way to get at its type, as `file function`.
+/// Each decision by a load's type or kind outside its module, and each way to find out its type, as `file function`.
 pub fn violations(crates: &[CrateSources]) -> Vec<String> {
     let mut loads: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();
     let mut modules: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();
@@ -76,7 +76,7 @@ fn each_file(crates: &[CrateSources], mut visit: impl FnMut(&Home, &str, &syn::F
     }
 }
 
-/// The types that are loads.
+/// The types that implement a load.
 #[derive(Default)]
 struct Loads {
     found: BTreeSet<String>,
@@ -101,7 +101,7 @@ fn is_one_of(path: &syn::Path, names: &[&str]) -> bool {
     last.is_some_and(|last| names.iter().any(|name| last.ident == name))
 }
 
-/// Whether a name is somewhere in these tokens.
+/// Whether a matching name occurs in these tokens.
 fn mentions(tokens: TokenStream, is_name: &dyn Fn(&str) -> bool) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(name) => is_name(&name.to_string()),
@@ -113,7 +113,7 @@ fn mentions(tokens: TokenStream, is_name: &dyn Fn(&str) -> bool) -> bool {
 struct Finder {
     /// Loads of other modules.
     loads: BTreeSet<String>,
-    /// Other modules that have loads.
+    /// Other modules that contain loads.
     modules: BTreeSet<String>,
     function: String,
     found: BTreeSet<String>,
@@ -128,7 +128,7 @@ impl Finder {
         mentions(code.to_token_stream(), &|name| self.loads.contains(name))
     }
 
-    /// Whether this is the kind of a load of another module: `file::KIND`.
+    /// Whether this path is the kind of another module's load: `file::KIND`.
     fn is_kind(&self, path: &syn::Path) -> bool {
         let segments: Vec<String> = path
             .segments
@@ -252,7 +252,7 @@ impl<'a> Visit<'a> for Finder {
     }
 }
 
-/// The constants in a pattern.
+/// The paths of constants in a pattern.
 #[derive(Default)]
 struct PatternPaths<'a> {
     found: Vec<&'a syn::Path>,
@@ -268,7 +268,8 @@ impl<'a> Visit<'a> for PatternPaths<'a> {
 mod tests {
     use super::*;
 
-    /// A load in `file`, the trait in `load`, and this function in another crate or in the load's own module.
+    /// The violations, given a load in `file`, the trait in `load`, and a function with this body in another crate or
+    /// in the load's own module.
     fn found(body: &str, is_own: bool) -> bool {
         let function = format!("fn f() {{ {body} }}");
         let load = "pub const KIND: &str = \"file\";\nimpl Load for FileLoad {}";

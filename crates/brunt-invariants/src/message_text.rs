@@ -1,8 +1,9 @@
 //! No code decides by the text of a message: decisions have types.
 //!
-//! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the variable,
-//! field or method that holds it is named like one. An error is what `Err(…)` binds, what `map_err` and its like hand to
-//! a closure, and a parameter whose type is named like one. Names and flow, not types: an estimate that errs towards
+//! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the
+//! variable, field or method that holds it has a typical name. Errors are the values that `Err(…)` binds, those that
+//! `map_err` and similar methods pass to a closure, and parameters whose type has a typical name. The check follows
+//! names and data flow, not types, and rather complains too often than too rarely.
 //! complaining.
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ const MESSAGES: &[&str] = &[
     "why",
 ];
 
-/// Methods that look into a text.
+/// Methods that examine a text.
 const TESTS: &[&str] = &[
     "contains",
     "ends_with",
@@ -49,7 +50,7 @@ const TESTS: &[&str] = &[
     "trim_start_matches",
 ];
 
-/// Methods that hand on a text as it is.
+/// Methods that pass a text through.
 const PASSES: &[&str] = &[
     "as_bytes",
     "as_deref",
@@ -71,7 +72,7 @@ const PASSES: &[&str] = &[
     "unwrap_or",
 ];
 
-/// Methods whose closure is given an error.
+/// Methods whose closure receives an error.
 const GIVE_ERRORS: &[&str] = &[
     "inspect_err",
     "is_err_and",
@@ -81,7 +82,7 @@ const GIVE_ERRORS: &[&str] = &[
     "unwrap_or_else",
 ];
 
-/// Endings of the names of types that are errors.
+/// Suffixes of the names of error types.
 const ERROR_TYPES: &[&str] = &["Error", "Malformed", "Violation"];
 
 /// Each decision by the text of a message, as `file function`.
@@ -104,9 +105,9 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
 #[derive(Default)]
 struct Finder {
     function: String,
-    /// Variables of the function that hold an error.
+    /// The function's variables that hold an error.
     errors: BTreeSet<String>,
-    /// Variables of the function that hold the text of one.
+    /// The function's variables that hold a message.
     texts: BTreeSet<String>,
     found: BTreeSet<String>,
 }
@@ -177,7 +178,8 @@ impl Finder {
         }
     }
 
-    /// `format!("{e}")`, `format!("{}", e)`: an argument, or a name within the text, that is an error or a message.
+    /// `format!("{e}")`, `format!("{}", e)`: whether an argument, or a name in the format string, is an
+    /// error or a message.
     fn formats_an_error(&self, call: &syn::Macro) -> bool {
         let Some(arguments) = arguments(call) else {
             return false;
@@ -200,14 +202,14 @@ impl Finder {
                 .any(|one| self.is_error(one) || self.is_message(one))
     }
 
-    /// The names that a pattern for an error binds.
+    /// Records the names that a pattern for an error binds.
     fn bind(&mut self, pattern: &syn::Pat) {
         let mut names = BoundNames::default();
         names.visit_pat(pattern);
         self.errors.extend(names.found);
     }
 
-    /// The names that `Err(…)` binds, wherever it stands in a pattern.
+    /// Records the names that `Err(…)` binds, anywhere in a pattern.
     fn bind_errors(&mut self, pattern: &syn::Pat) {
         let mut errors = ErrPatterns::default();
         errors.visit_pat(pattern);
@@ -384,7 +386,7 @@ impl<'a> Visit<'a> for Finder {
     }
 }
 
-/// What `matches!` is given: the expression and the pattern, without a guard.
+/// The arguments of `matches!`: the expression and the pattern, without a guard.
 fn matches_arguments(input: syn::parse::ParseStream<'_>) -> syn::Result<(syn::Expr, syn::Pat)> {
     let expression = input.parse()?;
     input.parse::<syn::Token![,]>()?;
@@ -406,7 +408,7 @@ impl<'a> Visit<'a> for BoundNames {
     }
 }
 
-/// What stands within `Err(…)`.
+/// The patterns within `Err(…)`.
 #[derive(Default)]
 struct ErrPatterns<'a> {
     found: Vec<&'a syn::Pat>,
@@ -420,7 +422,8 @@ impl<'a> Visit<'a> for ErrPatterns<'a> {
             .last()
             .is_some_and(|last| last.ident == "Err")
         {
-            // `Err(Kind { name, .. })` takes an error apart: what it binds is no message unless it is named like one.
+            // `Err(Kind { name, .. })` takes an error apart: its bindings are not messages unless
+            // they have typical names.
             self.found.extend(
                 pattern
                     .elems

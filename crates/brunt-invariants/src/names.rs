@@ -1,10 +1,10 @@
-//! A public type has a name that no other type has, so that the name alone tells which thing is meant.
+//! A public type's name is unique, so the name alone identifies it.
 
 use std::collections::BTreeMap;
 
 use crate::source::CrateSources;
 
-/// A type that a file defines.
+/// A type definition in a file.
 struct Definition {
     /// The file's path below `crates`.
     path: String,
@@ -13,18 +13,18 @@ struct Definition {
     public: bool,
 }
 
-/// Names that several types share on purpose.
+/// Names that several types share intentionally.
 pub struct Shared {
-    /// Where: the start of a path below `crates`.
+    /// The start of their path below `crates`.
     pub folder: &'static str,
     /// The names.
     pub names: &'static [&'static str],
-    /// What tells the types apart.
+    /// How the types can be distinguished.
     pub reason: &'static str,
 }
 
-/// Public names with two meanings, and private names that are public ones elsewhere in their crate, each with the files
-/// that define it. Definitions that `shared` lists are left out. Also each name of `shared` that needs no exemption.
+/// Public names with two meanings, and private names that are public elsewhere in their crate, each with the files that
+/// define it. Definitions listed in `shared` are left out. Also reports names in `shared` that need no exemption.
 pub fn violations(crates: &[CrateSources], shared: &[Shared]) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<Definition>> = BTreeMap::new();
     for sources in crates {
@@ -63,7 +63,7 @@ fn is_exempt(definition: &Definition, name: &str, shared: &[Shared]) -> bool {
         .any(|exempt| definition.path.starts_with(exempt.folder) && exempt.names.contains(&name))
 }
 
-/// Whether a name would break the rule without its exemption in this folder, given all others.
+/// Whether a name would violate the rule without its exemption in this folder, given all other exemptions.
 fn is_needed(
     definitions: Option<&Vec<Definition>>,
     name: &str,
@@ -120,7 +120,7 @@ fn definitions(
     }
 }
 
-/// `pub`, `pub(crate)`; what `pub(super)` and `pub(in …)` show is private to a part of the crate.
+/// `pub` and `pub(crate)`; `pub(super)` and `pub(in …)` count as private, because they reach only a part of the crate.
 fn is_public(visibility: &syn::Visibility) -> bool {
     match visibility {
         syn::Visibility::Public(_) => true,

@@ -1,21 +1,21 @@
-//! Documentation: each relative link leads to a file, and to a heading of it where it names one; an index lists every
-//! file that it is the index of.
+//! Documentation: each relative link leads to an existing file, and to an existing heading if it names one; an index
+//! lists all its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Markdown files by their path in the repository, with `/` between folders.
 pub type Pages = BTreeMap<String, String>;
 
-/// One link of a page.
+/// A link in a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageLink<'a> {
-    /// Counted from 1.
+    /// Its line, from 1.
     pub line: usize,
     /// As written: a path from the page's folder, a heading (`#...`), or a URL.
     pub target: &'a str,
 }
 
-/// The links of a page, images included; not those in code.
+/// The links of a page, including images but not links in code.
 pub fn links(text: &str) -> Vec<PageLink<'_>> {
     let mut found = Vec::new();
     for (index, line) in prose(text) {
@@ -54,7 +54,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The anchors that a page's headings have on GitHub and in mdBook.
+/// The anchors of a page's headings, as on GitHub and in mdBook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = BTreeSet::new();
@@ -83,7 +83,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Links that lead nowhere. `exists` says whether a path of the repository is there.
+/// Broken links. `exists` checks whether a path exists in the repository.
 pub fn broken_links(pages: &Pages, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for (page, text) in pages {
@@ -113,7 +113,7 @@ pub fn broken_links(pages: &Pages, exists: impl Fn(&str) -> bool) -> Vec<String>
     found
 }
 
-/// The path in the repository that a link of a page means; `None` if it leaves the repository.
+/// The repository path of a page's link; `None` if it leaves the repository.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut path: Vec<&str> = page.split('/').collect();
     path.pop();
@@ -129,7 +129,7 @@ fn resolve(page: &str, link: &str) -> Option<String> {
     Some(path.join("/"))
 }
 
-/// Files that an index links to more or less than once, and links to none of these files.
+/// Files that an index doesn't link to exactly once.
 pub fn unlisted(index: &str, text: &str, files: &BTreeSet<String>) -> Vec<String> {
     let mut listed: BTreeMap<String, usize> = BTreeMap::new();
     for link in links(text) {

@@ -1,15 +1,15 @@
-//! Crates that compute without doing I/O: which of the standard library's modules they may not use.
+//! Crates that compute without I/O: the modules of the standard library that they may not use.
 
 use std::collections::BTreeMap;
 
 use crate::imports::NamedPaths;
 use crate::source::CrateSources;
 
-/// What one crate may not use.
+/// The paths that one crate may not use.
 pub struct Banned {
     /// The crate.
     pub name: &'static str,
-    /// Paths that it may not name, nor anything below them.
+    /// Paths that it may not name, including everything below them.
     pub paths: &'static [&'static str],
     /// Exceptions below those paths: types that do no I/O.
     pub except: &'static [&'static str],
@@ -69,7 +69,7 @@ fn is_banned(path: &str, banned: &Banned) -> bool {
         path.strip_prefix(*head)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    // `use std::net;` alone names nothing that does I/O; what the code reaches through it is resolved and checked.
+    // `use std::net;` alone does no I/O; the paths that the code builds on it are resolved and checked.
     let is_module = banned.except.iter().any(|except| {
         except
             .strip_prefix(&path)

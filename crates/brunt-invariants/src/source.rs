@@ -1,4 +1,4 @@
-//! A crate's sources: parsed, with the module that each file is, and without the code that only tests compile.
+//! A crate's sources: parsed, with each file's module, and without test-only code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,28 +7,28 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::parse::Parser;
 use syn::visit_mut::{self, VisitMut};
 
-/// Names of modules, from the root of the crate on.
+/// A path of module names from the root of the crate.
 pub type Module = Vec<String>;
 
-/// One file.
+/// A source file.
 pub struct SourceFile {
-    /// Below the crate's `src`, such as `net/ip.rs`.
+    /// Its path below the crate's `src`, such as `net/ip.rs`.
     pub path: String,
-    /// The module that the file is; empty for `lib.rs` and `main.rs`.
+    /// Its module; empty for `lib.rs` and `main.rs`.
     pub module: Module,
-    /// The file as it is stored.
+    /// The text of the file.
     pub text: String,
-    /// The shipped code: items under `#[cfg(test)]` and `#[test]` are left out.
+    /// The shipped code, without items under `#[cfg(test)]` and `#[test]`.
     pub code: syn::File,
-    /// All tokens of the file, tests included.
+    /// All tokens of the file, including tests.
     pub tokens: TokenStream,
 }
 
-/// The files of one crate that are shipped.
+/// The shipped files of one crate.
 pub struct CrateSources {
-    /// As in `Cargo.toml`, such as `brunt-wire`.
+    /// Its name in `Cargo.toml`, such as `brunt-wire`.
     pub name: String,
-    /// In the order of their paths; files that only tests compile are left out.
+    /// The files in path order, without those that only tests compile.
     pub files: Vec<SourceFile>,
 }
 
@@ -46,7 +46,7 @@ impl CrateSources {
             .map(|(path, text)| (path.into(), text.into()))
             .map(|(path, text): (String, String)| (module_of(&path), path, text))
             .collect();
-        // Parents first: they say which of their children only tests compile.
+        // Parents first: they determine which of their children are test-only.
         files.sort_by_key(|(module, path, _)| (module.len(), path.clone()));
         let mut only_tests = OnlyTests::default();
         let mut parsed = Vec::new();
@@ -62,7 +62,7 @@ impl CrateSources {
         }
     }
 
-    /// A file's path below `crates`, as messages and lists of exemptions name it.
+    /// A file's path below `crates`, as used in messages and lists of exemptions.
     pub fn path_of(&self, file: &SourceFile) -> String {
         format!("{}/src/{}", self.name, file.path)
     }
@@ -84,7 +84,7 @@ impl SourceFile {
         let wrong =
             |error: &dyn std::fmt::Display| -> ! { panic!("{crate_name}/src/{path}: {error}") };
         let tokens: TokenStream = text.parse().unwrap_or_else(|error| wrong(&error));
-        // Lexing is cheap and parsing is not, so most tests are left out in between.
+        // Lexing is cheap but parsing is not, so most tests are removed in between.
         let shipped = without_test_modules(tokens.clone(), &path, &module, only_tests);
         let mut code = syn::parse2(shipped).unwrap_or_else(|error| wrong(&error));
         WithoutTests.visit_file_mut(&mut code);
@@ -97,7 +97,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether this is `lib.rs` or `main.rs`, or a program in `bin`.
+    /// Whether this is `lib.rs`, `main.rs`, or a program in `bin`.
     pub fn is_root(&self) -> bool {
         let is_program = match self.path.strip_prefix("bin/") {
             Some(path) => !path.contains('/') || path.ends_with("/main.rs"),
@@ -136,7 +136,7 @@ impl OnlyTests {
     }
 }
 
-/// A file's tokens without the modules that only tests compile, `mod tests;` and `mod tests { … }`, which are noted.
+/// A file's tokens without its test-only modules, `mod tests;` and `mod tests { … }`, which are recorded.
 fn without_test_modules(
     tokens: TokenStream,
     path: &str,
@@ -182,7 +182,7 @@ fn without_test_modules(
     tokens.into_iter().collect()
 }
 
-/// Where the attributes and the visibility start that stand before an item's keyword.
+/// The index at which the attributes and the visibility before an item's keyword start.
 fn head_of(before: &[TokenTree]) -> usize {
     let mut at = before.len();
     let is_group = |token: &TokenTree, wanted: Delimiter| matches!(token, TokenTree::Group(group) if group.delimiter() == wanted);
@@ -217,7 +217,7 @@ fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     })
 }
 
-/// Whether only tests compile what has these attributes.
+/// Whether an item with these attributes is test-only.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
@@ -229,7 +229,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// `test`, or `all(…)` of something that does; `any(test, …)` and `not(test)` do not.
+/// Whether this is `test`, or `all(…)` with an argument that implies it; `any(test, …)` and `not(test)` do not.
 fn implies_test(meta: &syn::Meta) -> bool {
     match meta {
         syn::Meta::Path(path) => path.is_ident("test"),
@@ -243,7 +243,7 @@ fn implies_test(meta: &syn::Meta) -> bool {
     }
 }
 
-/// Takes away whatever only tests compile.
+/// Removes all test-only code.
 struct WithoutTests;
 
 impl VisitMut for WithoutTests {

@@ -5,7 +5,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::source::{CrateSources, Module, SourceFile};
 
-/// What breaks the rule in one crate.
+/// The violations in one crate.
 pub fn violations(sources: &CrateSources) -> Vec<String> {
     let with_unsafe: Vec<&SourceFile> = sources
         .files
@@ -55,7 +55,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// The modules that a file allows `unsafe`; allowing it anywhere but at a module's declaration is a violation.
+/// The modules for which a file allows `unsafe`; allowing it anywhere but at a module's declaration is a violation.
 fn allowances(
     sources: &CrateSources,
     file: &SourceFile,
@@ -118,7 +118,7 @@ fn count_mentions(tokens: TokenStream) -> usize {
     mentions.sum()
 }
 
-/// Whether there is unsafe code, also within macros; the type of an unsafe function is none.
+/// Whether the tokens contain unsafe code, including macros; the type of an unsafe function doesn't count.
 fn has_unsafe(tokens: TokenStream) -> bool {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     tokens.iter().enumerate().any(|(at, token)| match token {
@@ -128,7 +128,7 @@ fn has_unsafe(tokens: TokenStream) -> bool {
     })
 }
 
-/// Whether what follows `unsafe` makes it a type: `extern "C" fn(…)`.
+/// Whether the tokens after `unsafe` make it a type: `extern "C" fn(…)`.
 fn is_type(after: &[TokenTree]) -> bool {
     let mut rest = after.iter().skip_while(|token| match token {
         TokenTree::Ident(name) => name == "extern",

@@ -1,4 +1,4 @@
-//! The workspace as it is on disk.
+//! Reads the workspace from disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::source::CrateSources;
 
 /// The workspace's folder.
 pub fn root() -> PathBuf {
-    // Asked at run time: worktrees that share a target folder may share what was built in another of them.
+    // Read at run time: worktrees that share a target folder may share a build made in another one.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     Path::new(&here).join("../..")
 }
 
-/// The sources of all crates but this one, which quotes what it forbids.
+/// The sources of all crates except this one, which quotes what it forbids.
 ///
 /// # Panics
 /// If a file can't be read or parsed.
@@ -49,15 +49,15 @@ fn read(folder: &Path, src: &Path, files: &mut Vec<(String, String)>) {
     }
 }
 
-/// What the workspace's crates declare, and what every crate is built with on Linux by default.
+/// The dependencies that the workspace's crates declare, and those of all crates in a default build on Linux.
 pub struct Metadata {
-    /// The dependencies that the workspace's crates declare, optional ones included.
+    /// The declared dependencies of the workspace's crates, including optional ones.
     pub declared: Dependencies,
-    /// The dependencies of all crates, of others too, with default features.
+    /// The dependencies of all crates, including third-party ones, with default features.
     pub resolved: Dependencies,
 }
 
-/// Asks `cargo metadata`.
+/// Runs `cargo metadata`.
 ///
 /// # Panics
 /// If cargo fails.
@@ -96,7 +96,7 @@ pub fn metadata() -> Metadata {
         }
     }
     for node in list(&metadata["resolve"]["nodes"]) {
-        // Without a kind it is an ordinary dependency; the others are for tests and build scripts.
+        // Ordinary dependencies have no kind; the others are for tests and build scripts.
         let is_shipped = |one: &&Value| {
             list(&one["dep_kinds"])
                 .iter()
@@ -120,8 +120,8 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }
 
-/// Every file of these folders of the repository and of those in them, by its path from the root, with `/` between.
-/// "" is the files at the root alone.
+/// All files in these folders of the repository, recursively, as paths from the root with `/` as separator. "" stands
+/// for the files directly in the root.
 ///
 /// # Panics
 /// If a folder can't be read.
@@ -136,7 +136,7 @@ pub fn files(folders: &[&str]) -> BTreeSet<String> {
             match (folder.as_str(), is_folder) {
                 ("", true) => {}
                 ("", false) => drop(found.insert(name)),
-                // Results of examples and what Python keeps are in no commit.
+                // Results of examples and Python's cache are never committed.
                 (_, true) if name.ends_with(".results") || name == "__pycache__" => {}
                 (folder, true) => open.push(format!("{folder}/{name}")),
                 (folder, false) => drop(found.insert(format!("{folder}/{name}"))),

@@ -1,6 +1,6 @@
-//! What does a sample of a host cost, and how much of that is the kernel making the texts? Prints
-//! the processor time of one sample of each probe and of all together, beside that of reading the
-//! same files and doing nothing with them, interleaved, and their ratio.
+//! What does a sample of a host cost, and how much of that does the kernel spend on making the texts? Prints the CPU
+//! time of one sample of each probe, and of all together, compared with only reading the same files; both are measured
+//! interleaved, and their ratio is printed.
 //!
 //!     cargo bench -p brunt-probe --bench probe
 
@@ -13,7 +13,7 @@ use brunt_core::cost::ResourceUsage;
 use brunt_probe::{Entry, PROBES, Sampler, Scope, Subject};
 
 const ROUNDS: usize = 5;
-/// Enough that the kernel's ticks of processor time do not matter.
+/// Enough samples that the kernel's CPU time ticks don't matter.
 const SAMPLES: u32 = 5000;
 
 fn main() {
@@ -54,7 +54,7 @@ fn main() {
     );
 }
 
-/// Prints a row; the median cost of a sample in microseconds.
+/// Prints a row; returns the median cost of a sample in microseconds.
 fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
     let mut sampler = Sampler::open(subject, probes).expect("this machine can be sampled");
     let paths: BTreeSet<String> = probes
@@ -93,7 +93,7 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
     sample
 }
 
-/// Processor time of one `work`, of many.
+/// CPU time per call of `work`, over many calls.
 fn cost_us(mut work: impl FnMut()) -> f64 {
     let before = ResourceUsage::of_thread();
     (0..SAMPLES).for_each(|_| work());

@@ -1,5 +1,5 @@
-//! How often the kernel was interrupted, switched between tasks and made new ones, and how many
-//! tasks there are to run. From `/proc/stat` (proc(5)).
+//! How often the kernel was interrupted, switched tasks and created tasks, and how many tasks are
+//! runnable. From `/proc/stat` (proc(5)).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Finds processes by the names of their programs, again and again: they come and go during a run.
+//! Finds processes by program name, repeatedly, because they come and go during a run.
 //!
-//! The rule: the first process of a name has the name as its instance in samples, the next ones `name:2`, `name:3`; a
-//! process that is started again takes the place of the one that ended, so that runs can be compared.
+//! The rule: in samples, the first process of a name has the name as its instance, further ones `name:2`, `name:3`. A
+//! restarted process takes the place of the one that ended, so that runs can be compared.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,32 +12,32 @@ use brunt_core::Nanos;
 
 use super::watch::{Watch, Watching};
 
-/// All processes are looked through so often at most: each costs some microseconds.
+/// Minimum time between searches through all processes, which cost some microseconds each.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Most processes that are watched; each costs a sample some 50 µs.
+/// Maximum number of watched processes; each adds some 50 µs to a sample.
 const FOUND_MAX: usize = 64;
-/// The kernel keeps so much of a name.
+/// The kernel keeps at most this much of a name.
 const COMM_BYTES: usize = 15;
 
-/// Looks for processes.
+/// Searches for processes by name.
 pub struct ProcessFinder {
     host: Arc<str>,
     names: Vec<String>,
     next: Nanos,
     found: Vec<Found>,
-    /// Names of which there was a process.
+    /// Names for which a process was found.
     seen: BTreeSet<usize>,
     left_out: usize,
 }
 
 struct Found {
     process: Process,
-    /// Among those of its name, from 1.
+    /// Its number among those of the same name, from 1.
     number: usize,
     _watching: Watching,
 }
 
-/// A process, told from a later one with the same number by its start.
+/// A process. Its start time distinguishes it from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     name: usize,
@@ -46,7 +46,7 @@ struct Process {
 }
 
 impl ProcessFinder {
-    /// For processes of these names, on this host.
+    /// For processes of these names on this host.
     pub fn new(host: &str, names: &[String]) -> ProcessFinder {
         ProcessFinder {
             host: host.into(),
@@ -58,7 +58,7 @@ impl ProcessFinder {
         }
     }
 
-    /// Has those watched that are there now, if it is time to look.
+    /// Updates the watched processes, if the next search is due.
     pub fn look(&mut self, watch: &Watch, now: Nanos) {
         if self.names.is_empty() || now < self.next {
             return;
@@ -98,21 +98,21 @@ impl ProcessFinder {
         }
     }
 
-    /// Those of these names, the oldest first.
+    /// The current processes of these names, the oldest first.
     fn there(&self) -> BTreeSet<Process> {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter_map(|pid| self.process(pid)).collect()
     }
 
-    /// The process of this number, if it has one of the names.
+    /// The process with this pid, if it has one of the names.
     fn process(&self, pid: u32) -> Option<Process> {
         let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
         let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
         let cut = |name: &String| name.as_bytes()[..name.len().min(COMM_BYTES)] == *comm;
         let name = self.names.iter().position(cut)?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Behind the name in parentheses, the state is field 3 and the start field 22 (proc_pid_stat(5)).
+        // After the name in parentheses: the state is field 3 and the start time field 22 (proc_pid_stat(5)).
         let started_ticks = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
         Some(Process {
             name,
@@ -121,7 +121,7 @@ impl ProcessFinder {
         })
     }
 
-    /// What there is to say at the end: names of which there never was a process, and processes that were too many.
+    /// Notes for the end: names that never matched a process, and how many processes exceeded the limit.
     pub fn notes(&self) -> Vec<String> {
         let never = self
             .names
@@ -154,14 +154,14 @@ mod tests {
         }
     }
 
-    /// Processes are found by name as they come, lose their place when they end, and the next one takes it.
+    /// Processes are found by name as they start; when one ends, the next one takes its place.
     #[test]
     fn processes_are_found_as_they_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
-        // Longer than what the kernel keeps, and nobody else's.
+        // Longer than the kernel's limit, and unique.
         let name = format!("by-name-{}-sleeps", std::process::id());
         let program = folder.path().join(&name);
-        // Not a copy: where another test forks while it is written, it would be busy.
+        // A symbolic link, not a copy: if another test forks while a copy is being written, it would be busy.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let start = || {
             let child = Sleeper(Command::new(&program).arg("60").spawn().unwrap());

@@ -1,25 +1,25 @@
-//! The cgroup (version 2) of a process that has one to itself: a service of its own, a container with one process. The
-//! kernel counts its processor time to the microsecond, threads that ended included.
+//! The cgroup (version 2) of a process that has one to itself, such as a service or a container with one process. The
+//! kernel counts its CPU time to the microsecond, including threads that ended.
 //!
-//! The rule: a cgroup with anybody else in it says nothing about the process, so it has no text then; who is in it is
-//! looked up at every reading.
+//! The rule: a cgroup with other processes says nothing about this one, so its text is empty then; its members are
+//! checked at every reading.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::figures::named;
 
-/// Where a process's cgroup is, once found.
+/// The cgroup of a process, and where it is mounted.
 pub(super) struct OwnCgroup {
     /// `/proc/PID/cgroup`.
     membership: PathBuf,
     pid: u32,
-    /// Mount point of the hierarchy, and the cgroup that is visible there; `None` where there is no version 2.
+    /// Mount point of the hierarchy, and the cgroup that is visible there; `None` without version 2.
     mount: Option<(PathBuf, PathBuf)>,
 }
 
 impl OwnCgroup {
-    /// Of the process whose `cgroup` file this is; `None` of a path that names no process by its number.
+    /// For the process with this `cgroup` file; `None` if the path names no process by its pid.
     pub fn of(membership: &Path) -> Option<OwnCgroup> {
         let pid = membership.parent()?.file_name()?.to_str()?.parse().ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -30,7 +30,7 @@ impl OwnCgroup {
         })
     }
 
-    /// What its `cpu.stat` says; nothing while others are in it, or where there is none.
+    /// The text of its `cpu.stat`; empty if there is none, or while other processes are in the cgroup.
     pub fn cpu_stat(&self) -> String {
         self.own_cpu_stat().unwrap_or_default()
     }
@@ -41,7 +41,7 @@ impl OwnCgroup {
         let path = membership
             .lines()
             .find_map(|line| line.strip_prefix("0::"))?;
-        // `/../…` is outside of what this process may see.
+        // `/../…` is outside what this process may see.
         let folder = mount.join(Path::new(path).strip_prefix(root).ok()?);
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
         let only = |procs: String| procs.trim().parse() == Ok(self.pid);
@@ -51,7 +51,7 @@ impl OwnCgroup {
     }
 }
 
-/// Mount point and root of a line of `mountinfo` (proc_pid_mountinfo(5)) that is the hierarchy of version 2.
+/// Mount point and root from a `mountinfo` line (proc_pid_mountinfo(5)) of the version 2 hierarchy.
 fn unified(line: &str) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
@@ -86,7 +86,7 @@ mod tests {
         check("", None);
     }
 
-    /// Removes a cgroup and the processes that were put into it.
+    /// On drop, removes a cgroup and ends the processes that were put into it.
     struct Made(PathBuf, Vec<Child>);
 
     impl Drop for Made {
@@ -99,7 +99,8 @@ mod tests {
         }
     }
 
-    /// A process alone in its cgroup has a text with its time; beside another, or above another cgroup, it has none.
+    /// A process that is alone in its cgroup has a text with its CPU time; with other members or child
+    /// cgroups there is none.
     #[test]
     fn only_a_cgroup_of_its_own() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -135,7 +136,7 @@ mod tests {
             (first.cpu_stat(), second.cpu_stat()),
             (String::new(), String::new())
         );
-        // Of this process there are better counters, and it is in no cgroup of its own.
+        // This process has better counters, and the path names no pid.
         assert!(OwnCgroup::of(Path::new("/proc/self/cgroup")).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! The control groups of the process that runs the experiment: their limits, and how long they stopped it. From files
-//! of either version ([`Cgroups`](super::limits::Cgroups)).
+//! The control groups of the process that runs the experiment: their limits, and how long they throttled it. Reads
+//! files of either version ([`Cgroups`](super::limits::Cgroups)).
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct ControlGroup;
 
-/// Where the hierarchies usually are; the source finds out where they really are.
+/// The usual place of the hierarchies; the source finds their actual one.
 pub const FOLDER: &str = "/sys/fs/cgroup";
 
-/// A line of the text and the metric that it is.
+/// A line of the text and its metric.
 const GAUGES: [(&str, &str); 5] = [
     ("memory_max", "memory_max_bytes"),
     ("memory_left", "memory_left_bytes"),

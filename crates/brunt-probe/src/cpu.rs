@@ -10,7 +10,7 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct Cpu;
 
-/// user, nice, system, idle, iowait, irq, softirq, steal. Time of guests is in user and nice already.
+/// user, nice, system, idle, iowait, irq, softirq, steal. Guest time is already included in user and nice.
 const FIELDS: usize = 8;
 
 impl Probe for Cpu {
@@ -35,7 +35,7 @@ impl Probe for Cpu {
                 continue;
             };
             let mut fields = rest.split_ascii_whitespace();
-            // `cpu  1 2 …` is all of them, `cpu0 1 2 …` is one.
+            // `cpu  1 2 …` is the total, `cpu0 1 2 …` is one CPU.
             let name = if rest.starts_with(' ') {
                 ""
             } else {
@@ -67,15 +67,14 @@ impl Probe for Cpu {
             return;
         };
         for (name, before, now) in pairs(before, now.now()) {
-            // Idle and iowait may go back a little (Documentation/filesystems/proc.rst): then nothing
-            // went to them.
+            // Idle and iowait may decrease a little (Documentation/filesystems/proc.rst), which counts as no change.
             let ticks: [u64; FIELDS] =
                 std::array::from_fn(|index| now[index].saturating_sub(before[index]));
             let [user, nice, system, idle, iowait, irq, softirq, steal] =
                 ticks.map(|count| count as f64);
             let all: f64 = user + nice + system + idle + iowait + irq + softirq + steal;
             if all == 0.0 {
-                // Shorter than a tick, or a CPU that is switched off.
+                // Shorter than a tick, or the CPU is offline.
                 continue;
             }
             sink.put_of(name, "busy_share", (all - idle - iowait) / all);

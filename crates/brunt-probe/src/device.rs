@@ -1,11 +1,12 @@
-//! What parts of devices say of themselves: caches, arrays, faults, retries. The kernel knows nothing of them: whoever has
-//! the devices reads them, at the interval of all other probes, and names their figures as this table does.
+//! Figures that parts of devices report about themselves: caches, arrays, faults, retries. The kernel does not
+//! know them: the code that owns the devices reads them, at the interval of all other probes, and names the
+//! figures as in this table.
 //!
-//! The rule: the unit of a figure is the end of its name, and a figure of two kinds of parts means the same in both.
+//! The rule: a figure's name ends with its unit, and a figure of two kinds of parts means the same in both.
 
 use super::{DeviceEntry, Metric, headline, metric_of};
 
-/// The line for [`super::DEVICE`].
+/// The entry for [`super::DEVICE`].
 pub const ENTRY: DeviceEntry = DeviceEntry {
     name: "device",
     help: "what parts of devices say of themselves: caches (stics), arrays, faults, retries",

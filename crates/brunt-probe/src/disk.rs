@@ -11,11 +11,11 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct Disk;
 
-/// Kernels since 2.6 tell these: reads, merged, sectors, ms; the same of writes; in flight, busy ms,
-/// weighted ms. Later ones add discards (4.18) and flushes (5.5), which are zero before.
+/// Kernels since 2.6 report these: reads, merged, sectors, ms; the same for writes; in flight, busy ms, weighted ms.
+/// Later kernels add discards (4.18) and flushes (5.5); on earlier ones they are zero.
 const FIELDS: usize = 17;
 const FIELDS_MIN: usize = 11;
-/// Whatever the device's block is.
+/// Regardless of the device's block size.
 const SECTOR_BYTES: f64 = 512.0;
 
 impl Probe for Disk {
@@ -82,7 +82,7 @@ impl Probe for Disk {
             rate("writes_per_s", 4, 1.0);
             rate("read_bytes_per_s", 2, SECTOR_BYTES);
             rate("written_bytes_per_s", 6, SECTOR_BYTES);
-            // Milliseconds a second, as a share and as a mean.
+            // Milliseconds per second, as a share and as a mean.
             rate("busy_share", 9, 1e-3);
             rate("queue_mean", 10, 1e-3);
             rate("discards_per_s", 11, 1.0);

@@ -1,7 +1,7 @@
-//! From counters to figures: what differs between two readings, by time. All probes use it.
+//! Computes figures from the difference of two readings and the time between them. All probes use it.
 //!
-//! The rule: a counter that went back has wrapped at 32 bits when it stood near there, and has been
-//! reset otherwise; of a reset nothing is known, so there is no figure, and it is counted.
+//! The rule: a counter that went backwards has wrapped at 32 bits if it was near that limit, and was reset otherwise; a
+//! reset yields no figure and is counted.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use brunt_result::event::SampleValue;
 
-/// Most instances (CPUs, interfaces, disks) that a probe tells apart; the others are left out.
+/// Maximum number of instances (CPUs, interfaces, disks) per probe; further ones are left out.
 pub const INSTANCES_MAX: usize = 1024;
 
-/// A text that is not what the kernel documents.
+/// A text that is not in the documented format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} (in '{line}')")]
 pub struct Malformed {
     /// What is wrong.
     pub what: &'static str,
-    /// The line, or its begin.
+    /// The line, or its beginning.
     pub line: String,
 }
 
 impl Malformed {
-    /// Something about a line.
+    /// A problem with a line.
     pub fn new(what: &'static str, line: &str) -> Malformed {
         Malformed {
             what,
@@ -32,19 +32,19 @@ impl Malformed {
     }
 }
 
-/// What a probe's files hold, in their order.
+/// The contents of a probe's files, in order.
 pub struct Texts<'a>(pub &'a [Option<Cow<'a, str>>]);
 
 impl Texts<'_> {
-    /// The text of a file, if it is there.
+    /// The text of a file, if it exists.
     pub fn get(&self, index: usize) -> Option<&str> {
         self.0.get(index)?.as_deref()
     }
 
-    /// The text of a file that has to be there.
+    /// The text of a required file.
     ///
     /// # Errors
-    /// It is not.
+    /// The file is missing.
     pub fn need(&self, index: usize) -> Result<&str, Malformed> {
         self.get(index).ok_or(Malformed {
             what: "the file is missing",
@@ -53,10 +53,10 @@ impl Texts<'_> {
     }
 }
 
-/// Counters of several instances.
+/// Counters by instance.
 pub type Rows<const N: usize> = Vec<(Arc<str>, [u64; N])>;
 
-/// The whole numbers of a line's fields from its begin on; fields that are no numbers end it.
+/// The integers at the start of a line's fields, up to the first field that is not a number.
 ///
 /// # Errors
 /// There are fewer than `N`.
@@ -74,10 +74,10 @@ pub fn numbers<'a, const N: usize>(
     Ok(numbers)
 }
 
-/// The number behind a name in a text of `name value` lines; `None` when this kernel has no such line.
+/// The number after a name in a text of `name value` lines; `None` if this kernel has no such line.
 ///
 /// # Errors
-/// It is no number.
+/// The value is not a number.
 pub fn named(text: &str, name: &str) -> Result<Option<u64>, Malformed> {
     for line in text.lines() {
         let Some(rest) = line.strip_prefix(name) else {
@@ -99,43 +99,43 @@ pub fn named(text: &str, name: &str) -> Result<Option<u64>, Malformed> {
     Ok(None)
 }
 
-/// How far a counter went; `None` when it was reset. 32 bits are the size of the kernel's millisecond
-/// counters, and of every `unsigned long` on a 32-bit machine.
+/// The increase of a counter; `None` if it was reset. The kernel's millisecond counters, and every `unsigned long` on a
+/// 32-bit machine, have 32 bits.
 pub fn advance(before: u64, now: u64) -> Option<u64> {
     const WRAP: u64 = 1 << 32;
     match now.checked_sub(before) {
         Some(difference) => Some(difference),
-        // More than half of the range back is a wrap; less is a reset.
+        // Backwards by more than half of the range is a wrap; by less, a reset.
         None if before < WRAP && before - now > WRAP / 2 => Some(now + WRAP - before),
         None => None,
     }
 }
 
-/// Processor times are told of no shorter stretch: the kernel brings them up to date every tick, which is 1 to 10 ms, and
-/// a tick in a millisecond would be ten processors.
+/// The shortest interval for which CPU times are reported: the kernel updates them every tick, which is 1 to 10 ms, so
+/// a 10 ms tick within a millisecond would look like ten CPUs.
 pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 
-/// Counters that a tick moves, with those from which the next figures count: the reading before, or an earlier one
-/// while the stretch is too short.
+/// Tick-based counters, and the reading from which the next figures are computed: the previous one, or an earlier one
+/// while the interval is too short.
 pub struct Ticked<T> {
     now: T,
-    /// An earlier reading, and how much earlier.
+    /// An earlier reading, and by how much it is earlier.
     base: Option<(T, Duration)>,
 }
 
 impl<T> Ticked<T> {
-    /// Just read.
+    /// A new reading.
     pub fn new(now: T) -> Ticked<T> {
         Ticked { now, base: None }
     }
 
-    /// What was read.
+    /// The reading itself.
     pub fn now(&self) -> &T {
         &self.now
     }
 
-    /// From what figures count that are told `elapsed` after this was read, and how long the stretch is; `None` while
-    /// it is too short.
+    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` while that
+    /// is too short.
     pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
         let (base, earlier) = self
             .base
@@ -145,7 +145,7 @@ impl<T> Ticked<T> {
         (stretch >= STRETCH_MIN).then_some((base, stretch))
     }
 
-    /// Has `now`, read `elapsed` after this, count from where this does if nothing could be told yet.
+    /// Passes the base on to `now`, read `elapsed` after this, if the interval was too short for figures so far.
     pub fn carry(self, now: &mut Ticked<T>, elapsed: Duration) {
         if self.since(elapsed).is_none() {
             let (base, earlier) = self.base.unwrap_or((self.now, Duration::ZERO));
@@ -154,17 +154,17 @@ impl<T> Ticked<T> {
     }
 }
 
-/// Takes a probe's figures.
+/// Collects a probe's figures.
 pub struct Sink<'a> {
     probe: &'static str,
-    /// Of one of several things of a kind, such as a process.
+    /// The instance for figures that name none, such as a process.
     owner: Arc<str>,
     values: &'a mut Vec<SampleValue>,
     resets: &'a mut u64,
 }
 
 impl<'a> Sink<'a> {
-    /// For the figures of `probe`; `owner` is the instance of those that name none.
+    /// For the figures of `probe`; `owner` is the instance for figures that name none.
     pub fn new(
         probe: &'static str,
         owner: Arc<str>,
@@ -179,13 +179,13 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// A figure of all together, or of the probe's one thing.
+    /// Adds a total, or a figure of the probe's only instance.
     pub fn put(&mut self, metric: &'static str, value: f64) {
         let owner = Arc::clone(&self.owner);
         self.put_of(&owner, metric, value);
     }
 
-    /// A figure of one of several.
+    /// Adds a figure of one instance.
     pub fn put_of(&mut self, instance: &Arc<str>, metric: &'static str, value: f64) {
         if value.is_finite() {
             let instance = Arc::clone(instance);
@@ -198,7 +198,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// How fast a counter ran, in `unit`s a second.
+    /// Adds a counter's rate, in `unit`s per second.
     pub fn rate(
         &mut self,
         metric: &'static str,
@@ -210,7 +210,7 @@ impl<'a> Sink<'a> {
         self.rate_of(&owner, metric, counters, unit, elapsed);
     }
 
-    /// How fast one of several counters ran, in `unit`s a second.
+    /// Adds the rate of an instance's counter, in `unit`s per second.
     pub fn rate_of(
         &mut self,
         instance: &Arc<str>,
@@ -230,7 +230,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Each instance that is in both readings. They mostly come in the same order.
+/// The instances that are in both readings. Their order is mostly the same.
 pub fn pairs<'a, const N: usize>(
     before: &'a Rows<N>,
     now: &'a Rows<N>,
@@ -248,7 +248,7 @@ pub fn pairs<'a, const N: usize>(
 mod tests {
     use super::*;
 
-    /// Wraps are counted through, resets are not taken for traffic.
+    /// Wraps are handled, and resets aren't mistaken for traffic.
     #[test]
     fn counters_wrap_and_reset() {
         let check =
@@ -262,7 +262,7 @@ mod tests {
         check((1 << 31) + 10, 20, None);
     }
 
-    /// An instance is found wherever it went, and a new one has no figure yet.
+    /// Instances are matched even if their order changes, and a new one has no figure yet.
     #[test]
     fn instances_pair_by_name() {
         let rows = |names: &[(&str, u64)]| -> Rows<1> {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(found, [("b", 3), ("a", 0)]);
     }
 
-    /// A name is not found inside a longer one, and a line without its number is an error.
+    /// A name does not match inside a longer one, and a line without a number is an error.
     #[test]
     fn names_are_whole() {
         assert_eq!(named("nr_freed 7\nnr_free 9\n", "nr_free"), Ok(Some(9)));

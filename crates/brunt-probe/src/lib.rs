@@ -64,60 +64,59 @@ pub static PROBES: &[Entry] = &[
 /// The probe that reads parts of devices, not files of the kernel.
 pub static DEVICE: &DeviceEntry = &device::ENTRY;
 
-/// What a figure is called, and means.
+/// A figure's name and meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// With its unit: `user_share`, `received_bytes_per_s`.
+    /// Its name, with the unit: `user_share`, `received_bytes_per_s`.
     pub name: &'static str,
-    /// One line.
+    /// One line of help.
     pub help: &'static str,
     /// Whether its mean over a run belongs in `summary.json`.
     pub summary: bool,
 }
 
-/// Of what a probe's figures are.
+/// What a probe's figures describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All of the machine: lab hosts on one machine share them.
+    /// The whole machine: lab hosts on one machine share them.
     Machine,
     /// The network namespace: each lab host has its own.
     Namespace,
-    /// One process that is watched.
+    /// One watched process.
     Process,
 }
 
-/// One kind of probe. The files' texts come in the order of [`Probe::FILES`], `None` for one that
-/// is not there.
+/// One kind of probe. Its files' texts are passed in the order of [`Probe::FILES`], `None` for a missing file.
 pub trait Probe: Send + 'static {
     /// Its name in results and in `[probes] only = […]`.
     const NAME: &'static str;
-    /// One line.
+    /// One line of help.
     const HELP: &'static str;
-    /// Whose figures they are.
+    /// What its figures describe.
     const SCOPE: Scope = Scope::Machine;
-    /// Which files it reads; `{net}` is the namespace's folder, `{process}` the process's.
+    /// The files that it reads; `{net}` is the namespace's folder, `{process}` the process's.
     const FILES: &'static [&'static str];
-    /// Everything that it may tell.
+    /// All figures that it may report.
     const METRICS: &'static [Metric];
-    /// What a text says: counters and gauges, as they are.
+    /// The parsed texts: counters and gauges, unprocessed.
     type Reading: Send;
 
-    /// Reads the texts.
+    /// Parses the texts. Never panics, whatever they contain.
     ///
     /// # Errors
-    /// They are not what the kernel documents; never panics, whatever they hold.
+    /// They are not in the documented format.
     fn parse(texts: &Texts<'_>) -> Result<Self::Reading, Malformed>;
 
-    /// The figures of the time between two readings.
+    /// The figures for the time between two readings.
     fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>);
 
-    /// Keeps what of `before` the next figures count from, beside `now`; nothing by default.
+    /// Moves the part of `before` that the next figures need into `now`; by default nothing.
     fn carry(before: Self::Reading, now: &mut Self::Reading, elapsed: Duration) {
         let _ = (before, now, elapsed);
     }
 }
 
-/// One line of [`PROBES`].
+/// One entry of [`PROBES`].
 pub struct Entry {
     /// See [`Probe::NAME`].
     pub name: &'static str,
@@ -132,13 +131,13 @@ pub struct Entry {
     make: fn() -> Box<dyn Running>,
 }
 
-/// What [`DEVICE`] is: figures that come from elsewhere.
+/// Describes [`DEVICE`], whose figures come from outside this crate.
 pub struct DeviceEntry {
     /// Its name in results and in `[probes] only = […]`.
     pub name: &'static str,
-    /// One line.
+    /// One line of help.
     pub help: &'static str,
-    /// Everything that it may tell.
+    /// All figures that it may report.
     pub metrics: &'static [Metric],
 }
 
@@ -153,7 +152,7 @@ const fn entry<P: Probe>() -> Entry {
     }
 }
 
-/// The metric of a name, for those who get names from elsewhere (a file, another process).
+/// Finds a metric by a name that comes from elsewhere (a file, another process).
 pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
     let of_kernel = PROBES
         .iter()
@@ -168,9 +167,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     PROBES.iter().map(|entry| entry.name).chain([DEVICE.name])
 }
 
-/// A probe at work: it knows its last reading.
+/// A running probe, which remembers its last reading.
 trait Running: Send {
-    /// Takes the texts of now; tells the figures since the last time, of which the first has none.
+    /// Parses the current texts and reports the figures since the last call; the first call reports none.
     fn step(
         &mut self,
         texts: &Texts<'_>,
@@ -188,7 +187,7 @@ impl<P: Probe> Running for Last<P> {
         elapsed: Duration,
         sink: &mut Sink<'_>,
     ) -> Result<(), Malformed> {
-        // After a text that could not be read, the next figures would span two stretches: none then.
+        // After an unreadable text, the next figures would span two intervals, so none are reported then.
         let before = self.0.take();
         let mut now = P::parse(texts)?;
         if let Some(before) = before {
@@ -208,7 +207,7 @@ const fn metric_of(name: &'static str, help: &'static str) -> Metric {
     }
 }
 
-/// A metric whose mean is in `summary.json`.
+/// A metric whose mean goes into `summary.json`.
 const fn headline(name: &'static str, help: &'static str) -> Metric {
     Metric {
         name,

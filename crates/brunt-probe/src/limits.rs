@@ -1,6 +1,6 @@
-//! What the control groups of this process allow it: processors, memory, processes; and what they made it wait for.
-//! Versions 1 and 2 of the hierarchy, each group with all groups above it, because the tightest limit counts.
-//! The `cgroup` probe, the noise meter and `brunt doctor` read it, and so does advice about memory.
+//! The limits of this process's control groups on CPUs, memory and processes, and how long they throttled it. Supports
+//! versions 1 and 2 of the hierarchy, and includes all ancestors of each group, because the tightest limit counts. The
+//! `cgroup` probe, the noise meter, `brunt doctor` and advice about memory use it.
 //!
 //! The rule: a limit that cannot be read is unknown, never infinite or zero.
 
@@ -10,52 +10,52 @@ use std::path::{Path, PathBuf};
 
 use super::figures::named;
 
-/// More is no limit: version 1 says "unlimited" as the largest multiple of a page.
+/// Larger values mean no limit: version 1 expresses "unlimited" as the largest multiple of a page.
 const UNLIMITED_BYTES: u64 = 1 << 60;
-/// Most groups from a process's own up to the root.
+/// Maximum depth of a process's group below the root.
 const DEPTH_MAX: usize = 64;
 
-/// The kinds of limits that are read, by the names of version 1's controllers.
+/// The kinds of limits that are read, named after version 1's controllers.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
-/// Where this process's control groups are.
+/// The folders of this process's control groups.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    /// By controller: its own group first, then those above it; and whether they are of version 2.
+    /// By controller: the process's group first, then its ancestors; and whether they are version 2.
     groups: BTreeMap<&'static str, (bool, Vec<PathBuf>)>,
     proc: PathBuf,
 }
 
-/// What control groups allow. `None` is no limit, or an unknown one.
+/// The limits of control groups. `None`: no limit, or unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupLimits {
-    /// Processors' worth of time: quota over period.
+    /// CPUs' worth of time: quota divided by period.
     pub cpus: Option<f64>,
-    /// How often the quota was used up.
+    /// How often the quota was exhausted.
     pub throttled_periods: Option<u64>,
-    /// How long groups stood still for it, in nanoseconds.
+    /// How long groups were throttled because of it, in nanoseconds.
     pub throttled_nanos: Option<u64>,
-    /// Bytes of memory allowed, of the group that has least left.
+    /// Bytes of memory allowed, in the group with the least left.
     pub memory_max: Option<u64>,
-    /// Bytes that this group can still have: its limit without what it cannot give back.
+    /// Bytes still available in that group: its limit minus unreclaimable memory.
     pub memory_left: Option<u64>,
-    /// Processes that the kernel killed for want of memory in this group.
+    /// Processes in this group that the kernel killed for lack of memory.
     pub oom_kills: Option<u64>,
     /// Processes and threads allowed.
     pub pids_max: Option<u64>,
-    /// Processes and threads now, of the group with that limit.
+    /// Current processes and threads in the group with that limit.
     pub pids: Option<u64>,
-    /// Processors that may be used, such as `0-3,8`.
+    /// CPUs that may be used, such as `0-3,8`.
     pub cpuset: Option<String>,
 }
 
 impl Cgroups {
-    /// This process's, on this machine.
+    /// Those of this process on this machine.
     pub fn own() -> Cgroups {
         Cgroups::at(Path::new("/"))
     }
 
-    /// Those of the process that is `self` below this root: in tests not the machine's.
+    /// Those of the process `self` below this root, which tests replace.
     pub fn at(root: &Path) -> Cgroups {
         let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
         let (membership, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -79,7 +79,7 @@ impl Cgroups {
                 };
                 is_it.then_some(path)
             });
-            // What is not below the group that is mounted cannot be seen from here; its top can.
+            // Groups outside the mounted one cannot be seen from here; the mounted group itself can.
             let below = path.and_then(|path| Path::new(path).strip_prefix(&visible).ok());
             let top = root.join(mount.strip_prefix("/").unwrap_or(&mount));
             let own = below.map_or_else(|| top.clone(), |below| top.join(below));
@@ -102,7 +102,7 @@ impl Cgroups {
             .map_or((true, &[]), |(is_two, chain)| (*is_two, chain))
     }
 
-    /// What they say now.
+    /// Reads the current limits.
     pub fn limits(&self) -> CgroupLimits {
         let mut limits = CgroupLimits::default();
         self.add_cpu(&mut limits);
@@ -139,7 +139,7 @@ impl Cgroups {
                 continue;
             };
             let of = |name: &str| named(&stat, name).ok().flatten();
-            // Each group above may stop this one as well: the longest of them is the least that it was stopped.
+            // Each ancestor may also throttle this group: the longest time is a lower bound.
             let nanos = of("throttled_time")
                 .or_else(|| of("throttled_usec").map(|micros| micros.saturating_mul(1000)));
             limits.throttled_nanos = limits.throttled_nanos.max(nanos);
@@ -174,7 +174,7 @@ impl Cgroups {
                 }
             }
         }
-        // The group's own; those above count what happened anywhere below them.
+        // Only the process's own group; its ancestors count events of all their descendants.
         let events = chain.first().and_then(|folder| text(folder, names[3]));
         limits.oom_kills = events.and_then(|events| named(&events, "oom_kill").ok().flatten());
     }
@@ -190,8 +190,8 @@ impl Cgroups {
         }
     }
 
-    /// Bytes of memory that this process can still have: the kernel's estimate for the machine, or what control groups
-    /// leave of it.
+    /// Memory in bytes that this process can still allocate: the kernel's estimate for the machine, or less if control
+    /// groups limit it.
     pub fn available_memory(&self) -> Option<u64> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let machine = named(&text, "MemAvailable").ok().flatten()? << 10;
@@ -204,7 +204,7 @@ impl Cgroups {
 }
 
 impl CgroupLimits {
-    /// Lines of names and values, as the kernel writes them: what the probe reads.
+    /// Lines of names and values in the kernel's style, for the probe to parse.
     pub(super) fn text(&self) -> String {
         let counts = [
             ("throttled_nanos", self.throttled_nanos),
@@ -235,13 +235,13 @@ fn text(folder: &Path, file: &str) -> Option<String> {
     Some(text.trim().to_string()).filter(|text| !text.is_empty())
 }
 
-/// A number, and not "max" or "-1".
+/// A number; `None` for "max" or "-1".
 fn number(folder: &Path, file: &str) -> Option<u64> {
     text(folder, file)?.parse().ok()
 }
 
-/// The group that a line of `mountinfo` (proc_pid_mountinfo(5)) mounts and where, if that is the hierarchy of a controller
-/// of version 1, or without a controller that of version 2.
+/// The group that a `mountinfo` line (proc_pid_mountinfo(5)) mounts and where, if it mounts the given version 1
+/// controller, or version 2 without a controller.
 fn mounted(line: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
@@ -259,7 +259,7 @@ fn mounted(line: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
 mod tests {
     use super::*;
 
-    /// A machine of these files.
+    /// A root folder with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (file, text) in files {
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((limits.pids_max, limits.cpuset), (None, None));
     }
 
-    /// A container sees its own group as the top, and a machine without groups has no limits.
+    /// A container sees its own group as the top, and a machine without control groups has no limits.
     #[test]
     fn unknown_limits_are_none() {
         let root = machine(&[

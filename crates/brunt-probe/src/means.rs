@@ -1,7 +1,7 @@
-//! Means of a run's samples, for `summary.json`; every single sample goes to the result's tables.
+//! Means of a run's samples, for `summary.json`; the samples themselves go to the result's tables.
 //!
-//! The rule: samples are weighted by their duration, and a value that is undefined in a sample (a share of
-//! nothing) does not enter the mean.
+//! The rule: samples are weighted by their duration, and a value that is undefined in a sample (a share of nothing)
+//! does not enter the mean.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use brunt_result::event::Sample;
 
 use super::metric;
 
-/// Of everything that samples told.
+/// Means of all sampled figures.
 #[derive(Default)]
 pub struct Means {
     means: BTreeMap<Key, Mean>,
@@ -33,7 +33,7 @@ struct Mean {
 }
 
 impl Means {
-    /// Adds a sample for as much of it as was after `measured_from`.
+    /// Adds the part of a sample that lies after `measured_from`.
     pub fn add(&mut self, sample: &Sample, measured_from: Nanos) {
         let seconds = sample
             .end
@@ -56,7 +56,7 @@ impl Means {
         }
     }
 
-    /// Those that belong in the summary, by host and by `probe.metric` or `probe.instance.metric`.
+    /// The means for the summary, by host and by `probe.metric` or `probe.instance.metric`.
     pub fn by_host(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
         let mut hosts: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
         for (key, mean) in &self.means {
@@ -74,7 +74,7 @@ impl Means {
         hosts
     }
 
-    /// Whether the same is told of all instances together (CPUs): that is enough here.
+    /// Whether a total over all instances exists (CPUs), which is enough here.
     fn is_part_of_a_total(&self, key: &Key) -> bool {
         let total = Key {
             instance: "".into(),
@@ -83,7 +83,7 @@ impl Means {
         !key.instance.is_empty() && self.means.contains_key(&total)
     }
 
-    /// Whether nothing happened there: an interface nobody used, a disk at rest.
+    /// Whether the instance was idle: an unused interface or disk.
     fn is_idle(&self, key: &Key) -> bool {
         let first = Key {
             metric: "".into(),
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use brunt_result::event::SampleValue;
 
-    /// Means are weighted by time, from the begin of measuring on, and rest, parts of a
-    /// total and details are left to the tables.
+    /// Means are weighted by time from the start of measuring; idle instances, parts of totals and details are
+    /// left to the tables.
     #[test]
     fn means_are_over_time() {
         let mut means = Means::default();

@@ -1,5 +1,4 @@
-//! Where memory went, and how much goes to and comes from swap. From `/proc/meminfo` (sizes, now)
-//! and `/proc/vmstat` (counters of pages).
+//! Memory usage and swap traffic. From `/proc/meminfo` (current sizes) and `/proc/vmstat` (page counters).
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ pub struct Reading {
     counters: [Option<u64>; RATES.len()],
 }
 
-/// A line of `/proc/meminfo` and the metric that it is.
+/// A line of `/proc/meminfo` and its metric.
 const SIZES: [(&str, &str); 9] = [
     ("MemFree", "free_bytes"),
     ("MemAvailable", "available_bytes"),
@@ -29,7 +28,7 @@ const SIZES: [(&str, &str); 9] = [
     ("SwapTotal", "swap_total_bytes"),
 ];
 
-/// A line of `/proc/vmstat`, the metric that it is, and whether it counts pages (or events).
+/// A line of `/proc/vmstat`, its metric, and whether it counts pages (or events).
 const RATES: [(&str, &str, bool); 4] = [
     ("pswpin", "swapped_in_bytes_per_s", true),
     ("pswpout", "swapped_out_bytes_per_s", true),

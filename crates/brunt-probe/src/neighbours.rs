@@ -1,16 +1,16 @@
-//! Which other programs used processors during a run, and how much: from `/proc/PID/stat` of all processes before and
-//! after, so that the run itself is not disturbed. The noise meter uses it.
+//! Which other programs used CPUs during a run, and how much. Compares `/proc/PID/stat` of all processes before and
+//! after, so the run itself is not disturbed. The noise meter uses it.
 //!
-//! The rule: neither this program and its children, nor the kernel's threads, nor a server on this machine that this
-//! program talks to by TCP are neighbours: they are the measurement and the storage under test.
+//! The rule: this program and its children, kernel threads, and local servers to which this program has TCP connections
+//! are not neighbours: they are the measurement and the storage under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most processes that are looked at.
+/// Maximum number of processes that are read.
 const PROCESSES_MAX: usize = 20_000;
-/// A kernel thread (PF_KTHREAD in the kernel's include/linux/sched.h).
+/// Flag of kernel threads (PF_KTHREAD in the kernel's include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A process at one moment.
@@ -19,7 +19,7 @@ struct Process {
     name: String,
     parent: u32,
     is_kernel: bool,
-    /// Ticks of it and of its children that have ended.
+    /// Ticks used by it and by its ended children.
     ticks: u64,
     started: u64,
 }
@@ -28,17 +28,17 @@ struct Process {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes(BTreeMap<u32, Process>);
 
-/// What the others used.
+/// CPU time used by other programs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Used {
-    /// Processors' worth of time, over the time between.
+    /// CPUs' worth of time over the interval.
     pub cpus: f64,
-    /// Who used most, and how much of it.
+    /// The program that used the most, and its part.
     pub most: Option<(String, f64)>,
 }
 
 impl Processes {
-    /// Those of now.
+    /// Reads the current processes.
     pub fn of(proc: &Path) -> Processes {
         let Ok(entries) = fs::read_dir(proc) else {
             return Processes::default();
@@ -46,14 +46,14 @@ impl Processes {
         let processes = entries.filter_map(|entry| {
             let entry = entry.ok()?;
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            // One that ends meanwhile has no file.
+            // A process that ended meanwhile has no file.
             let text = fs::read(entry.path().join("stat")).ok()?;
             Some((pid, process(&String::from_utf8_lossy(&text))?))
         });
         Processes(processes.take(PROCESSES_MAX).collect())
     }
 
-    /// Whether a process is `me` or descends from it.
+    /// Whether a process is `me` or a descendant of it.
     fn is_of(&self, pid: u32, me: u32) -> bool {
         let mut at = pid;
         for _ in 0..self.0.len() {
@@ -68,14 +68,14 @@ impl Processes {
         false
     }
 
-    /// The children of `me` and theirs.
+    /// All descendants of `me`.
     pub fn descendants(&self, me: u32) -> Vec<u32> {
         let all = self.0.keys().copied();
         all.filter(|pid| *pid != me && self.is_of(*pid, me))
             .collect()
     }
 
-    /// The nearest of a process that was `parent`, and of those above it before, that is still there.
+    /// The closest surviving process among the former `parent` and its ancestors.
     fn surviving(&self, before: &Processes, parent: u32) -> Option<&Process> {
         let mut at = parent;
         for _ in 0..before.0.len() {
@@ -87,7 +87,7 @@ impl Processes {
         None
     }
 
-    /// What others than `me`, its descendants and `servers` used between `before` and now, `seconds` later.
+    /// CPU time used by processes other than `me`, its descendants and `servers` in the `seconds` since `before`.
     pub fn used_since(
         &self,
         before: &Processes,
@@ -99,8 +99,8 @@ impl Processes {
             !process.is_kernel && !servers.contains(&pid) && !of.is_of(pid, me)
         };
         let (mut all, mut each) = (0i64, BTreeMap::<&str, i64>::new());
-        // A process that ended is in the time of the nearest process above it that did not, with all that it used: what it
-        // had used before is taken off. Who was waited for by nobody is lost, and may not make the sum negative.
+        // The time of an ended process is included in that of its closest surviving ancestor, so its earlier usage is
+        // subtracted. The time of a process that was never waited for is lost and must not make the sum negative.
         for (pid, process) in &self.0 {
             if is_other(self, *pid, process) {
                 let same = before
@@ -136,12 +136,12 @@ impl Processes {
     }
 }
 
-/// Of a line of `/proc/PID/stat` (proc_pid_stat(5)); the name is in parentheses and may hold anything.
+/// Parses a line of `/proc/PID/stat` (proc_pid_stat(5)); the name is in parentheses and may contain anything.
 fn process(stat: &str) -> Option<Process> {
     let (front, back) = stat.rsplit_once(')')?;
     let name = front.split_once('(')?.1;
     let fields: Vec<&str> = back.split_ascii_whitespace().collect();
-    // The first of these is field 3.
+    // The first element is field 3.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Process {
         name: name.chars().filter(|c| !c.is_control()).collect(),
@@ -152,8 +152,8 @@ fn process(stat: &str) -> Option<Process> {
     })
 }
 
-/// Processes on this machine that have the other end of a TCP connection of this process: servers under test that this
-/// program did not start. Needs to see their descriptors, so as another user it finds none.
+/// Local processes at the other end of this process's TCP connections: servers under test that this program did not
+/// start. Needs access to their descriptors, so it finds no servers of other users.
 pub(super) fn tcp_peers(proc: &Path) -> BTreeSet<u32> {
     let own = sockets(&proc.join("self"));
     let mut connections = Vec::new();
@@ -188,7 +188,7 @@ pub(super) fn tcp_peers(proc: &Path) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Inodes of the sockets that a process has open.
+/// Inodes of a process's open sockets.
 fn sockets(process: &Path) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(process.join("fd")) else {
         return BTreeSet::new();
@@ -202,7 +202,7 @@ fn sockets(process: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Local address, remote address and inode of a line of `/proc/net/tcp` (proc_net_tcp.rst), if it is connected.
+/// Local address, remote address and inode from a line of `/proc/net/tcp` (proc_net_tcp.rst), if it is connected.
 fn connection(line: &str) -> Option<(String, String, u64)> {
     const ESTABLISHED: &str = "01";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -242,7 +242,7 @@ mod tests {
         of(&lines)
     }
 
-    /// A build whose compilers come and go, a hog, the kernel, a server under test, and this program with a child.
+    /// A build with short-lived compilers, a hog, the kernel, a server under test, and this program with a child.
     #[test]
     fn only_other_programs_count() {
         let before = all(&[
@@ -264,7 +264,7 @@ mod tests {
             line(30, "nbd-server", 1, [80, 0]),
             line(40, "hog", 1, [40, 0]),
         ]);
-        // Two seconds of 100 ticks: the compiler used 50 more ticks before it ended, the hog 40.
+        // Two seconds of 100 ticks each: the compiler used 50 more ticks before it ended, the hog 40.
         let used = now.used_since(&before, 10, &BTreeSet::from([30]), (2.0, 100.0));
         assert_eq!(used.cpus, 0.45);
         assert_eq!(used.most, Some(("cargo (a)".to_string(), 0.25)));
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((none.cpus, none.most), (0.0, None));
     }
 
-    /// What nobody waited for is lost, and never makes a use below zero.
+    /// The time of processes that were never waited for is lost, and never makes a usage negative.
     #[test]
     fn a_use_is_never_negative() {
         let before = all(&[line(1, "init", 0, [5, 0]), line(7, "gone", 1, [500, 0])]);

@@ -1,7 +1,7 @@
-//! Packets and bytes each way, errors and drops, for each interface of a network namespace. From
-//! `net/dev` (proc(5)).
+//! Packets, bytes, errors and drops in each direction, for each interface of a network
+//! namespace. From `net/dev` (proc(5)).
 //!
-//! A drop here is the interface's: what TCP lost and sent again is the probe `tcp`'s.
+//! Drops here are the interface's; the probe `tcp` reports TCP's losses and retransmissions.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::{Metric, Probe, Scope, headline, metric_of};
 
 pub struct Network;
 
-/// Eight counters of receiving, eight of sending.
+/// Eight receive counters and eight transmit counters.
 const FIELDS: usize = 16;
-/// Lines above the first interface.
+/// Header lines before the first interface.
 const HEAD_LINES: usize = 2;
 
-/// Which counter a metric is.
+/// The index of a metric's counter.
 const RATES: [(usize, &str); 8] = [
     (0, "received_bytes_per_s"),
     (1, "received_packets_per_s"),
@@ -57,7 +57,7 @@ impl Probe for Network {
             .skip(HEAD_LINES)
             .filter(|line| !line.trim().is_empty());
         let rows = lines.take(INSTANCES_MAX).map(|line| {
-            // `eth0:123` has no space when the number is long; a name may hold a colon (`eth0:1`).
+            // `eth0:123` has no space if the number is long; a name may contain a colon (`eth0:1`).
             let split = line
                 .rsplit_once(':')
                 .ok_or_else(|| Malformed::new("no colon after the name", line));

@@ -1,9 +1,9 @@
-//! The machine's own noise, as a thread next to the load feels it: how late it is woken, how long a fixed piece of work
-//! takes, how long the load's threads waited for a processor, and what other programs, the hypervisor and control groups
-//! took away meanwhile. A study measures it during each run, `brunt doctor` for a second.
+//! Measures the machine's noise from a thread next to the load: how late it wakes up, how long a fixed piece of work
+//! takes, how long the load's threads waited for a CPU, and how much other programs, the hypervisor and control groups
+//! took meanwhile. A study measures it during each run, `brunt doctor` for a second.
 //!
-//! The rule: it must not become the noise. Forty times a second some thirty microseconds of work, and a look at each of
-//! the load's threads: a few thousandths of a processor. What needs a look at all processes happens before and after.
+//! The rule: it must not become the noise. Forty times a second, it does some thirty microseconds of work and reads
+//! each thread of the load: a few thousandths of a CPU. Scans of all processes happen before and after.
 
 use std::hint::black_box;
 use std::io;
@@ -20,29 +20,29 @@ use super::limits::{CgroupLimits, Cgroups};
 use super::neighbours::{Processes, tcp_peers};
 use super::waits::ThreadWaits;
 
-/// From one look to the next.
+/// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(25);
-/// Rounds of the fixed work, some twenty microseconds.
+/// Rounds of the fixed work, which take some twenty microseconds.
 const WORK_ROUNDS: u32 = 10_000;
-/// At which look servers on this machine are searched for, when connections are open; and how often processors'
-/// frequency is read.
+/// The look at which to search for local servers, once connections are open; and how often to read the CPUs' frequency.
 const PEERS_AT: usize = 4;
 const FREQUENCY_EVERY: usize = 20;
-/// Most samples of the fixed work that are kept: an hour's. Beyond, every second one is dropped again and again.
+/// Maximum samples of the fixed work that are kept: an hour's worth. Beyond that, every second
+/// one is dropped, repeatedly.
 const WORK_SAMPLES_MAX: usize = 1 << 17;
 
-/// Measures until it is stopped.
+/// Measures noise until it is stopped.
 pub struct NoiseMeter {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<Seen>>,
     proc: PathBuf,
     cgroups: Cgroups,
     begin: Counters,
-    /// Threads of processes that this one started: targets that it serves.
+    /// Threads of child processes: targets that this process serves.
     served: Vec<(PathBuf, ThreadWaits)>,
 }
 
-/// What the kernel counts, at one moment.
+/// The kernel's counters at one moment.
 struct Counters {
     at: Nanos,
     stolen: Option<[u64; 2]>,
@@ -63,7 +63,7 @@ impl Counters {
     }
 }
 
-/// What the thread saw.
+/// The thread's measurements.
 #[derive(Default)]
 struct Seen {
     samples: u64,
@@ -72,7 +72,7 @@ struct Seen {
     stalled: Duration,
     work_us: f64,
     works_us: Vec<f64>,
-    /// Only every so many samples is kept, a power of two.
+    /// Only every n-th sample is kept; n is a power of two.
     keeps_every: u64,
     frequencies_mhz: Vec<f64>,
     waits: ThreadWaits,
@@ -103,7 +103,7 @@ impl Seen {
         self.samples += 1;
     }
 
-    /// The median of the work: a preempted sample, however long, does not move it.
+    /// The median duration of the work: a preempted sample, however long, does not shift it.
     fn work_median_us(&mut self) -> Option<f64> {
         self.works_us.sort_unstable_by(f64::total_cmp);
         let count = self.works_us.len();
@@ -112,10 +112,10 @@ impl Seen {
 }
 
 impl NoiseMeter {
-    /// Starts now, on a machine whose `/proc` is this.
+    /// Starts measuring, with the machine's `/proc` at this path.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(proc: &Path) -> io::Result<NoiseMeter> {
         let cgroups = Cgroups::own();
         let begin = Counters::now(proc, &cgroups);
@@ -146,7 +146,7 @@ impl NoiseMeter {
         })
     }
 
-    /// What it was; `None` of a stretch too short for one look.
+    /// Stops and returns the noise; `None` if the time was too short for one look.
     pub fn stop(mut self) -> Option<MachineNoise> {
         self.stop = None;
         let mut seen = self.thread.take()?.join().ok()?;
@@ -174,7 +174,7 @@ impl NoiseMeter {
         let processors = elapsed_ticks.map_or(f64::INFINITY, |(before, now)| {
             now[1].saturating_sub(before[1]) as f64 / ticks / seconds
         });
-        // A request passes a worker and, where this program serves it too, a thread of the server.
+        // A request passes a worker and, if this program also serves the target, a thread of the server.
         let served = self.served.iter().filter_map(|(_, waits)| waits.share());
         let waited = seen.waits.share();
         let waited_share = waited.map(|waited| (waited + served.fold(0.0, f64::max)).min(1.0));
@@ -207,7 +207,7 @@ impl NoiseMeter {
     }
 }
 
-/// Looks again and again until `paused` says that it is over.
+/// Looks repeatedly until `paused` reports the end.
 fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> Seen {
     let (clock, mut seen, task) = (Clock::Monotonic, Seen::default(), proc.join("self/task"));
     let mut due = clock.now().after(PERIOD);
@@ -222,7 +222,7 @@ fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeout
             work();
             clock.now().since(begin)
         });
-        // The first time warms up what sleep has cooled down; either may be preempted.
+        // The first repetition warms up caches after the sleep; either one may be preempted.
         seen.add(woken.since(due), each[0].min(each[1]));
         seen.waits.look(&task, clock.now());
         if look == PEERS_AT {
@@ -242,7 +242,7 @@ fn look_at(served: &mut [(PathBuf, ThreadWaits)]) {
     }
 }
 
-/// The mean of all processors' frequencies now, where the kernel says (Documentation/admin-guide/pm/cpufreq.rst).
+/// The current mean of all CPUs' frequencies, if the kernel provides them (Documentation/admin-guide/pm/cpufreq.rst).
 fn frequency_mhz() -> Option<f64> {
     let policies = std::fs::read_dir("/sys/devices/system/cpu/cpufreq").ok()?;
     let each: Vec<f64> = policies
@@ -255,7 +255,7 @@ fn frequency_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Microseconds that some task waited for a processor (Documentation/accounting/psi.rst).
+/// Microseconds for which some task waited for a CPU (Documentation/accounting/psi.rst).
 fn pressure(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;
@@ -271,7 +271,7 @@ impl Drop for NoiseMeter {
     }
 }
 
-/// The same instructions every time, in no memory but registers.
+/// Always the same instructions, using only registers.
 fn work() {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..WORK_ROUNDS {
@@ -282,7 +282,7 @@ fn work() {
     black_box(state);
 }
 
-/// Ticks stolen and ticks in all, of all processors since the machine started (proc_stat(5)).
+/// Stolen ticks and total ticks of all CPUs since boot (proc_stat(5)).
 pub fn stolen(stat: &Path) -> Option<[u64; 2]> {
     let text = std::fs::read_to_string(stat).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -290,7 +290,7 @@ pub fn stolen(stat: &Path) -> Option<[u64; 2]> {
         .split_ascii_whitespace()
         .map_while(|field| field.parse().ok())
         .collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user and nice already.
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is already included in user and nice.
     Some([*ticks.get(7)?, ticks.iter().take(8).sum()])
 }
 
@@ -313,12 +313,12 @@ mod tests {
         assert_eq!(stolen(&folder.path().join("none")), None);
     }
 
-    /// However noisy the machine is: the mean is between the least and more, and time stolen meanwhile is a share.
+    /// On any machine, the work's mean is at least its minimum, and stolen time is a share.
     #[test]
     fn a_stretch_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let stat = folder.path().join("stat");
-        // A machine that is busy with other things may not let the thread run for a while.
+        // A busy machine may not let the thread run for a while.
         let measure = |millis: u64| {
             std::fs::write(&stat, "cpu  10 0 20 60 0 0 0 10 0 0\n").unwrap();
             let meter = NoiseMeter::start(folder.path()).unwrap();

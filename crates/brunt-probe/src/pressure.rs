@@ -1,5 +1,5 @@
-//! How much of the time tasks stood still for lack of a CPU, of memory, or of a device. From
-//! `/proc/pressure` (Documentation/accounting/psi.rst), which some kernels leave out or switch off.
+//! The share of time for which tasks were stalled for lack of a CPU, memory or I/O. From `/proc/pressure`
+//! (Documentation/accounting/psi.rst), which some kernels lack or disable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Pressure;
 /// The instances, in the order of the files.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
 
-/// Microseconds that some, and that all, tasks stood still.
+/// Microseconds for which some, and all, tasks were stalled.
 #[derive(Clone, Copy, Default)]
 pub struct Stalls {
     some: Option<u64>,

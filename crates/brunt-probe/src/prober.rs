@@ -1,8 +1,8 @@
-//! Samples everything that is watched at an interval, in its own thread, for the duration of a run. The code
-//! that executes the run starts and stops it and takes its samples.
+//! Samples all watched subjects at an interval, in a separate thread, for the duration of a run. The code that executes
+//! the run starts and stops it and receives its samples.
 //!
-//! The rule: a sample carries the times at which it was taken. Late samples are counted, and later ones keep
-//! their schedule; missed samples are not made up for.
+//! The rule: a sample carries the times at which it was taken. Late samples are counted, and later ones keep their
+//! schedule; missed samples are not made up for.
 //!
 //! Its cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
 
@@ -21,13 +21,13 @@ use super::means::Means;
 use super::round::SampleRound;
 use super::watch::{Subject, Watch, Watching};
 
-/// The name of the machine that the runner runs on, in samples.
+/// In samples, the name of the machine that runs the runner.
 pub const LOCAL: &str = "local";
-/// A sample is late when it comes this share of the interval after its time, or the least of it.
+/// A sample is late if it is taken later than this share of the interval after its time, but at least the minimum.
 const LATE_SHARE: u32 = 10;
 const LATE_MIN: Duration = Duration::from_millis(1);
 
-/// Reads counters while runs are made.
+/// Reads counters during runs.
 pub struct Prober {
     probes: Probes,
     watch: Watch,
@@ -40,7 +40,7 @@ pub struct Prober {
 pub struct Schedule {
     due: Nanos,
     interval: Duration,
-    /// Samples that came late.
+    /// Samples that were taken late.
     pub late: u64,
     /// Samples that were never taken.
     pub missed: u64,
@@ -57,17 +57,17 @@ impl Schedule {
         }
     }
 
-    /// When the next one is.
+    /// When the next sample is due.
     pub fn due(&self) -> Nanos {
         self.due
     }
 
-    /// From now on they are due at `first` and in intervals from there.
+    /// Restarts the schedule at `first`.
     pub fn begin_again(&mut self, first: Nanos) {
         self.due = first;
     }
 
-    /// One was taken at `now`, at its time or later.
+    /// Records that a sample was taken at `now`, on time or late.
     pub fn taken(&mut self, now: Nanos) {
         if now.since(self.due) > (self.interval / LATE_SHARE).max(LATE_MIN) {
             self.late += 1;
@@ -81,12 +81,12 @@ impl Schedule {
 }
 
 impl Prober {
-    /// For an experiment. What is watched beside this machine and this process is up to `watch`.
+    /// For an experiment. `watch` lists the subjects besides this machine and this process.
     pub fn new(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, true)
     }
 
-    /// For an experiment in a lab, whose hosts `watch` has: of this machine all but its network.
+    /// For an experiment in a lab whose hosts are in `watch`: all of this machine except its network.
     pub fn in_lab(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, false)
     }
@@ -106,10 +106,10 @@ impl Prober {
         }
     }
 
-    /// Takes samples until [`Prober::stop`], each told to `take`.
+    /// Takes samples until [`Prober::stop`] and passes each to `take`.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub fn start(&mut self, take: impl FnMut(&Sample) + Send + 'static) -> io::Result<()> {
         assert!(self.thread.is_none(), "one run at a time");
         let control = Arc::new(Control::default());
@@ -122,7 +122,7 @@ impl Prober {
             record: ProbeRecord::default(),
             take: Box::new(take),
         };
-        // The first reading is the begin of the first stretch: it is taken before this returns.
+        // The first reading starts the first interval, so it is taken before this returns.
         let cost = ResourceUsage::of_thread();
         work.round(&Clock::Monotonic);
         let prepared = ResourceUsage::of_thread().since(cost);
@@ -132,15 +132,14 @@ impl Prober {
         Ok(())
     }
 
-    /// Samples are due at `first` and in intervals from there; what comes before is not of the run's
-    /// means.
+    /// Sets the schedule to start at `first`; earlier samples are not part of the run's means.
     pub fn measure_from(&self, first: Nanos) {
         if let Some((control, _)) = &self.thread {
             control.change(|orders| orders.measure_from = Some(first));
         }
     }
 
-    /// Takes a last sample and ends; what was seen.
+    /// Takes a last sample, ends, and returns the record.
     pub fn stop(&mut self) -> Option<ProbeRecord> {
         let (control, thread) = self.thread.take()?;
         control.change(|orders| orders.stop = true);
@@ -157,7 +156,7 @@ impl Drop for Prober {
     }
 }
 
-/// What the thread is told.
+/// Orders to the thread.
 #[derive(Default)]
 struct Control {
     orders: Mutex<Orders>,
@@ -176,7 +175,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Waits until `due` or for orders.
+    /// Waits until `due` or for new orders.
     fn wait(&self, due: Nanos) -> Orders {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -196,7 +195,7 @@ impl Control {
     }
 }
 
-/// The thread's part.
+/// The thread's state.
 struct Work {
     control: Arc<Control>,
     probes: Probes,
@@ -248,7 +247,7 @@ impl Work {
         }
     }
 
-    /// One sample of everybody.
+    /// Takes one sample of each subject.
     fn round(&mut self, clock: &Clock) {
         self.samplers.sample(clock, |sample| {
             self.means.add(&sample, self.measured_from);

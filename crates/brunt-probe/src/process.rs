@@ -1,9 +1,9 @@
-//! Resource usage of a process: the runner itself or a served target, so that the cost of each is known. From
-//! its `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of its
-//! threads (context switches).
+//! Resource usage of a process: the runner itself or a served target, so that the cost of each is known.
+//! From its `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of
+//! its threads (context switches).
 //!
-//! Processor time comes from the finest counter that covers all of it: the process's own cgroup, its threads'
-//! `schedstat`, or, where threads ended in between, ticks.
+//! CPU time comes from the finest counter that covers all of it: the process's own cgroup, its threads' `schedstat`, or
+//! ticks if threads ended in between.
 //!
 //! The rule: context switches of ended threads are lost, because the kernel lists only existing threads. The
 //! runner's own come from getrusage, which includes them.
@@ -16,31 +16,32 @@ use super::{Metric, Probe, Scope, headline};
 
 pub struct Process;
 
-/// Processor time.
+/// CPU time.
 struct Times {
     user_ticks: u64,
     system_ticks: u64,
-    /// Nanoseconds, by thread; `None` where the kernel does not tell.
+    /// Nanoseconds by thread; `None` if the kernel does not provide them.
     threads: Option<BTreeMap<u64, u64>>,
-    /// Of a process that has a cgroup to itself.
+    /// For a process that has a cgroup to itself.
     cgroup: Option<CgroupTimes>,
 }
 
-/// Microseconds that a cgroup used.
+/// Microseconds used by a cgroup.
 struct CgroupTimes {
     usage: u64,
     user: u64,
     system: u64,
 }
 
-/// By so many ticks user and system time together may seem longer than they were: each is cut off at a tick, twice.
+/// Rounding may make the sum of user and system ticks too long by this many: each is truncated to a
+/// tick at both readings.
 const TICKS_OFF: f64 = 2.0;
 
 pub struct Reading {
     times: Ticked<Times>,
     threads: u64,
     resident_pages: u64,
-    /// Voluntary and involuntary, by thread.
+    /// Voluntary and involuntary switches, by thread.
     switches: BTreeMap<u64, [u64; 2]>,
 }
 
@@ -83,7 +84,7 @@ impl Probe for Process {
 
     fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {
         let stat = texts.need(0)?;
-        // The name stands in parentheses and may hold anything, parentheses and spaces too.
+        // The name is in parentheses and may contain anything, including parentheses and spaces.
         let (_, rest) = stat
             .rsplit_once(')')
             .ok_or_else(|| Malformed::new("no name", stat))?;
@@ -123,7 +124,7 @@ impl Probe for Process {
         }
         let mut made = [0; 2];
         for (thread, counters) in &now.switches {
-            // A thread that was not there before made all of its switches since then.
+            // A new thread made all its switches since the last reading.
             let earlier = before.switches.get(thread).copied().unwrap_or_default();
             for ((sum, now), before) in made.iter_mut().zip(counters).zip(earlier) {
                 *sum += now.saturating_sub(before);
@@ -138,7 +139,7 @@ impl Probe for Process {
     }
 }
 
-/// How many processors were in use, and in which mode.
+/// Reports how many CPUs were used, in total and by mode.
 fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
     if let (Some(before), Some(now)) = (&before.cgroup, &now.cgroup) {
         let micro = 1e-6;
@@ -153,7 +154,7 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
         ticks(before.system_ticks, now.system_ticks),
     );
     let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-    // Ticks know of all threads, but are coarse; nanoseconds know only of threads that are still there.
+    // Ticks cover all threads but are coarse; nanoseconds cover only threads that still exist.
     let told = threads_seconds(before, now);
     let missed_none = |seconds: &f64| (user + system - TICKS_OFF) * tick_s <= *seconds;
     let Some(seconds) = told.filter(missed_none) else {
@@ -171,17 +172,17 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
     }
 }
 
-/// Seconds that the threads used which are there now; `None` where the kernel does not tell.
+/// Seconds used by the current threads; `None` if the kernel does not provide them.
 fn threads_seconds(before: &Times, now: &Times) -> Option<f64> {
     let (earlier, threads) = (before.threads.as_ref()?, now.threads.as_ref()?);
-    // A thread that was not there before used all of its time since then.
+    // A new thread used all its time since the last reading.
     let used = |(thread, nanos): (&u64, &u64)| {
         nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0))
     };
     Some(threads.iter().map(used).sum::<u64>() as f64 / 1e9)
 }
 
-/// What a cgroup's `cpu.stat` says (cgroup-v2.rst); none of an empty text.
+/// Parses a cgroup's `cpu.stat` (cgroup-v2.rst); `None` for an empty text.
 fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
     let text = text.unwrap_or_default();
     let figures = (
@@ -199,7 +200,7 @@ fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
     })
 }
 
-/// Nanoseconds of CPU time of every thread: lines of its number and its `schedstat`.
+/// CPU time in nanoseconds by thread, from lines with a thread's number and its `schedstat`.
 fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed> {
     let Some(text) = text else { return Ok(None) };
     let of = |line: &str| {
@@ -208,7 +209,7 @@ fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed
     text.lines().map(of).collect::<Result<_, _>>().map(Some)
 }
 
-/// Of every thread in a text of several `status` files, one after the other.
+/// Switches by thread, from a text of several concatenated `status` files.
 fn switches(text: Option<&str>) -> Result<BTreeMap<u64, [u64; 2]>, Malformed> {
     let mut threads: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
     let mut thread = None;

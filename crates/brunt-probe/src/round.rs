@@ -1,4 +1,4 @@
-//! Samples everybody who is watched, once: opens files of those who come, and closes those of who goes. Called at an
+//! Samples all watched subjects once: opens the files of new ones and closes those of removed ones. Called at an
 //! interval, by a [`super::Prober`] or by an agent for its controller.
 
 use std::collections::BTreeMap;
@@ -11,20 +11,20 @@ use super::sampler::{Misreadings, Sampler};
 use super::watch::Watch;
 use super::{Entry, Probes};
 
-/// Samplers of everybody on a list.
+/// The samplers of all watched subjects.
 pub struct SampleRound {
     watch: Watch,
     chosen: Vec<&'static Entry>,
     version: Option<u64>,
     samplers: BTreeMap<u64, Sampler>,
     finder: ProcessFinder,
-    /// Of samplers that are gone.
+    /// Misreadings of removed samplers.
     gone: Misreadings,
     notes: Vec<String>,
 }
 
 impl SampleRound {
-    /// Of everybody on this list, and of the processes that `probes` names, under this host's name.
+    /// For all subjects on this list and the processes named in `probes`, under this host's name.
     pub fn new(probes: &Probes, watch: &Watch, host: &str) -> SampleRound {
         SampleRound {
             watch: watch.clone(),
@@ -37,7 +37,7 @@ impl SampleRound {
         }
     }
 
-    /// Takes a sample of everybody, which is told to `take`; the first time nobody has any figures yet.
+    /// Samples each subject and passes the samples to `take`; a subject's first reading produces none.
     pub fn sample(&mut self, clock: &Clock, mut take: impl FnMut(Sample)) {
         let now = clock.now();
         self.look_who_is_there(now);
@@ -46,25 +46,25 @@ impl SampleRound {
                 take(sample);
             }
             let mut notes = sampler.take_notes();
-            // A process that ended is no trouble of the probes.
+            // Missing files of a process that has ended are not worth a note.
             if !sampler.is_empty() {
                 self.notes.append(&mut notes);
             }
         }
     }
 
-    /// What there was to say since the last time.
+    /// The notes since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// What there is to say at the end.
+    /// The final notes.
     pub fn last_notes(&mut self) -> Vec<String> {
         self.notes.append(&mut self.finder.notes());
         self.take_notes()
     }
 
-    /// What went wrong so far.
+    /// All misreadings so far.
     pub fn misreadings(&self) -> Misreadings {
         let mut all = self.gone;
         self.samplers

@@ -20,10 +20,10 @@ use super::watch::{Network, Subject};
 use super::{Entry, Running, Scope};
 use brunt_result::event::{Sample, SampleValue};
 
-/// One subject's probes at work.
+/// The running probes of one subject.
 pub struct Sampler {
     host: Arc<str>,
-    /// The instance of figures that name none.
+    /// The instance for figures that name none.
     owner: Arc<str>,
     sources: Vec<Source>,
     slots: Vec<Slot>,
@@ -32,17 +32,17 @@ pub struct Sampler {
     misreadings: Misreadings,
 }
 
-/// What went wrong with readings, counted.
+/// Counts of failed readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misreadings {
     /// Counters that went backwards; each invalidates one value.
     pub resets: u64,
-    /// Texts that could not be understood; each cost a probe's figures of two stretches.
+    /// Texts that could not be parsed; each cost a probe's figures for two intervals.
     pub unreadable: u64,
 }
 
 impl Misreadings {
-    /// Together with those of another.
+    /// Adds those of another.
     pub fn add(&mut self, other: Misreadings) {
         self.resets += other.resets;
         self.unreadable += other.unreadable;
@@ -52,16 +52,15 @@ impl Misreadings {
 struct Slot {
     entry: &'static Entry,
     running: Box<dyn Running>,
-    /// Of its files, in their order; `None` for one that is not there.
+    /// The source of each file, in order; `None` if it does not exist.
     sources: Vec<Option<usize>>,
     last: Option<Nanos>,
-    /// It was said already that its text cannot be understood.
+    /// Whether an unreadable text was already reported.
     complained: bool,
 }
 
 impl Sampler {
-    /// Opens the files of those of `probes` that fit the subject. What is missing is told by
-    /// [`Sampler::take_notes`].
+    /// Opens the files of those `probes` that fit the subject. [`Sampler::take_notes`] reports missing files.
     ///
     /// # Errors
     /// The subject's namespace cannot be entered.
@@ -73,7 +72,7 @@ impl Sampler {
         else {
             return Ok(Sampler::open_here(subject, probes));
         };
-        // Its own thread goes there and ends there; what it opened stays of that namespace.
+        // A short-lived thread enters the namespace; files that it opened keep referring to it.
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -150,7 +149,7 @@ impl Sampler {
         sampler
     }
 
-    /// The index of a file's source; one file serves all probes that read it.
+    /// The index of a file's source, which all probes share that read the file.
     fn source(&mut self, entry: &Entry, path: PathBuf) -> Option<usize> {
         if let Some(index) = self.sources.iter().position(|source| source.path() == path) {
             return Some(index);
@@ -179,23 +178,23 @@ impl Sampler {
         self.notes.push(format!("{}: {text}", self.host));
     }
 
-    /// What there was to say since the last time: files that are not there, each once.
+    /// The notes since the last call: missing files, each once.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// What went wrong so far.
+    /// The misreadings so far.
     pub fn misreadings(&self) -> Misreadings {
         self.misreadings
     }
 
-    /// Whether there is nothing (any more) to read.
+    /// Whether there is nothing to read, or nothing any more.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Reads everything; the figures of the stretch since the last time, of which the first has none. The sample says
-    /// that it ends at `now`.
+    /// Reads everything and returns the figures since the last call; the first call returns none. The
+    /// sample's end is `now`.
     pub fn sample(&mut self, clock: &Clock, now: Nanos) -> Option<Sample> {
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {
@@ -207,7 +206,7 @@ impl Sampler {
             }
         }
         for (index, what) in gone {
-            // A process that ended is no trouble, and the first file says so for all of it.
+            // An ended process is not an error, and the note on its first file stands for all of them.
             if self
                 .slots
                 .iter()
@@ -270,7 +269,7 @@ impl Sampler {
     }
 }
 
-/// `/proc/net` is the main thread's, which need not be ours.
+/// `/proc/net` refers to the main thread, whose namespace may differ from ours.
 fn thread_network() -> String {
     "/proc/thread-self/net".into()
 }

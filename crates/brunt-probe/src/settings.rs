@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entry, PROBES};
 
-/// Shortest interval: the kernel counts processor time in ticks of 10 ms.
+/// Shortest interval: the kernel counts CPU time in ticks of 10 ms.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest interval.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Most names of programs.
+/// Maximum number of program names.
 const NAMES_MAX: usize = 64;
 
 /// Host counters to record during runs.
@@ -39,9 +39,9 @@ pub struct Probes {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct ProbesError {
-    /// The key that is wrong.
+    /// The wrong key.
     pub key: &'static str,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and how to correct it.
     pub what: String,
 }
 
@@ -62,7 +62,7 @@ impl Probes {
         !self.interval.0.is_zero()
     }
 
-    /// The probes that were chosen, in the table's order.
+    /// The chosen probes, in the table's order.
     pub fn chosen(&self) -> Vec<&'static Entry> {
         let chosen = |entry: &&Entry| {
             self.only.is_empty() || self.only.iter().any(|name| name == entry.name)
@@ -79,7 +79,7 @@ impl Probes {
     /// Finds the first mistake.
     ///
     /// # Errors
-    /// A key has a value that cannot be.
+    /// A key has an invalid value.
     pub fn check(&self) -> Result<(), ProbesError> {
         if self.is_on() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval.0) {
             let what = format!(
@@ -137,7 +137,7 @@ impl Probes {
 mod tests {
     use super::*;
 
-    /// What cannot be is answered with what could.
+    /// The message for an invalid value names valid ones.
     #[test]
     fn mistakes_are_answered() {
         let check = |interval: &str, only: &[&str], expected: &str| {
@@ -184,7 +184,7 @@ mod tests {
         check(&["x"; 65], "64 at most");
     }
 
-    /// The help of `only` names every probe there is.
+    /// The help of `only` names all probes.
     #[test]
     fn help_names_all() {
         let schema = serde_json::to_string(&schemars::schema_for!(Probes)).unwrap();

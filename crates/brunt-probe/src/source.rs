@@ -1,5 +1,5 @@
-//! A file of `/proc` that is read again and again: opened once, so that a process's number that
-//! comes back or a thread's namespace that changes cannot put another one in its place.
+//! A file of `/proc` that is read repeatedly. It is opened once, so that a reused pid or a thread's changed namespace
+//! cannot put another file in its place.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -15,12 +15,12 @@ use super::control_group;
 use super::limits::Cgroups;
 use super::temperature::{self, Sensor};
 
-/// Most of a file that is read: `/proc/stat` of a machine of thousands of CPUs and interrupts.
+/// Maximum bytes read from a file: enough for `/proc/stat` on a machine with thousands of CPUs and interrupts.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Most threads of a process whose `status` is read: each costs some 20 µs.
+/// Maximum threads per process whose `status` is read: each costs some 20 µs.
 const THREADS_MAX: usize = 256;
 
-/// One, with what it held last.
+/// A file and its last contents.
 pub struct Source {
     path: PathBuf,
     kind: Kind,
@@ -30,28 +30,28 @@ pub struct Source {
 
 enum Kind {
     File(File),
-    /// The file of that name in each thread's folder.
+    /// This file in each thread's folder.
     Threads {
         folder: PathBuf,
         name: String,
     },
-    /// What the kernel counted for this process, ended threads too, in the words of `status`.
+    /// The kernel's counts for this process, including ended threads, in the format of `status`.
     OwnSwitches,
-    /// The same of its CPU time, in those of `schedstat` behind a thread's number.
+    /// Its CPU time, in the format of a thread's number and its `schedstat`.
     OwnTime,
-    /// What the process's cgroup counted, if it is alone in it.
+    /// The counters of the process's cgroup, if it is alone in it.
     Cgroup(Option<OwnCgroup>),
-    /// All sensors of the machine.
+    /// All of the machine's sensors.
     Sensors(Vec<Sensor>),
-    /// What this process's control groups allow.
+    /// The limits of this process's control groups.
     Limits(Cgroups),
 }
 
 impl Source {
-    /// Opens it. `*` stands for each of a process's threads.
+    /// Opens a file. `*` stands for each thread of a process.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Those of the operating system.
     pub fn open(path: &Path) -> io::Result<Source> {
         let text = path.to_string_lossy();
         let kind = match text.split_once("/*/") {
@@ -88,15 +88,15 @@ impl Source {
         })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it anew.
+    /// Reads it again.
     ///
     /// # Errors
-    /// The operating system's: a process that ended, a counter that the kernel has switched off.
+    /// Those of the operating system: a process has ended, or the kernel has disabled a counter.
     pub fn read(&mut self, clock: &Clock) -> io::Result<()> {
         let before = std::mem::replace(&mut self.read_at, clock.now());
         let is_fresh = before != Nanos(0) && self.read_at.since(before) < temperature::READ_EVERY;
@@ -109,14 +109,14 @@ impl Source {
             Kind::File(file) => append(file, &mut self.text),
             Kind::Threads { folder, name } => {
                 for thread in std::fs::read_dir(folder)?.take(THREADS_MAX) {
-                    // A thread that ended in between is none.
+                    // Skip a thread that ended in between.
                     let thread = thread?;
                     let Ok(file) = File::open(thread.path().join(name)) else {
                         continue;
                     };
                     let before = self.text.len();
                     if name == "schedstat" {
-                        // It does not say whose it is.
+                        // The file does not contain the thread's number.
                         self.text
                             .extend_from_slice(thread.file_name().as_encoded_bytes());
                         self.text.push(b' ');
@@ -163,18 +163,18 @@ impl Source {
         }
     }
 
-    /// What it held; names of processes need not be UTF-8.
+    /// Its contents; process names need not be UTF-8.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
 
-    /// When it was read.
+    /// When it was last read.
     pub fn read_at(&self) -> Nanos {
         self.read_at
     }
 }
 
-/// From the file's begin to its end: these files are made as they are read, and have no length.
+/// Reads from start to end: these files are generated on reading and report no length.
 fn append(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
     const PIECE: usize = 16 << 10;
     let begin = text.len();

@@ -8,7 +8,7 @@ use super::{Metric, Probe, Scope, headline, metric_of};
 
 pub struct Tcp;
 
-/// Group and name of a counter, the file it is in, and the metric that it is.
+/// The file's index, group and name of a counter, and its metric.
 const RATES: [(usize, &str, &str, &str); 14] = [
     (0, "Tcp", "InSegs", "received_segments_per_s"),
     (0, "Tcp", "OutSegs", "sent_segments_per_s"),
@@ -108,9 +108,8 @@ impl Probe for Tcp {
     }
 }
 
-/// A counter of a group: a line of names, then a line of numbers, both beginning with the group's
-/// name. Numbers may be negative (MaxConn); those are no counters. `None` when this kernel does not
-/// count it.
+/// A counter of a group: a line of names, then a line of numbers, both starting with the group's name. Negative numbers
+/// (MaxConn) are not counters. `None` if this kernel lacks it.
 fn counter(text: &str, group: &str, name: &str) -> Result<Option<u64>, Malformed> {
     let of_group = |line: &&str| {
         line.strip_prefix(group)

@@ -1,8 +1,9 @@
-//! Temperatures of processors, drives and network cards, as the kernel's drivers for sensors tell them
+//! Temperatures of CPUs, drives and network cards, as reported by the kernel's sensor drivers
 //! (Documentation/hwmon/sysfs-interface.rst).
 //!
-//! The rule: a sensor may ask its device, so it is read every [`READ_EVERY`] at most, whatever the interval of samples;
-//! and one that sends a command to a disk for it (drivetemp) is left alone, because that would disturb the measurement.
+//! The rule: reading a sensor may query its device, so each is read at most every [`READ_EVERY`], whatever the
+//! sampling interval. Sensors that send a command to a disk (drivetemp) are not read at all, because that
+//! would disturb the measurement.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,16 +14,16 @@ use std::time::Duration;
 use super::figures::{INSTANCES_MAX, Malformed, Sink, Texts};
 use super::{Metric, Probe, headline};
 
-/// Temperatures change slowly, and an NVMe drive is asked by a command.
+/// Temperatures change slowly, and reading an NVMe drive's takes a command.
 pub const READ_EVERY: Duration = Duration::from_secs(10);
-/// Where sensors are.
+/// The folder of the sensors.
 pub const FOLDER: &str = "/sys/class/hwmon";
-/// The driver whose every reading is a command to a disk that may be under test.
+/// This driver sends a command to a disk, which may be under test, at every reading.
 const LEFT_ALONE: &str = "drivetemp";
 
 pub struct Temperature;
 
-/// What each sensor says, in thousandths of a degree.
+/// The value of each sensor, in thousandths of a degree.
 pub type Reading = Vec<(Arc<str>, i64)>;
 
 impl Probe for Temperature {
@@ -64,7 +65,7 @@ pub struct Sensor {
     file: File,
 }
 
-/// All sensors in a folder like [`FOLDER`]; none where there is no such folder, as in most virtual machines.
+/// All sensors in a folder like [`FOLDER`]; none if it does not exist, as in most virtual machines.
 pub fn sensors(folder: &Path) -> Vec<Sensor> {
     let chips = fs::read_dir(folder)
         .into_iter()
@@ -86,7 +87,7 @@ fn sensors_of(chip: &Path) -> Vec<Sensor> {
     if driver == LEFT_ALONE {
         return Vec::new();
     }
-    // Chips are numbered in the order in which they were found; their devices keep their names.
+    // Chips are numbered in the order of their discovery; the names of their devices are stable.
     let device = fs::read_link(chip.join("device")).ok();
     let device = device
         .as_deref()
@@ -112,11 +113,11 @@ fn sensors_of(chip: &Path) -> Vec<Sensor> {
     files.filter_map(sensor).collect()
 }
 
-/// Appends a line for each sensor that answers.
+/// Appends a line for each sensor that responds.
 pub fn append(sensors: &[Sensor], text: &mut Vec<u8>) {
     for sensor in sensors {
         let mut value = [0; 32];
-        // A drive that sleeps or went does not answer.
+        // A sleeping or removed drive does not respond.
         let Ok(count) = sensor.file.read_at(&mut value, 0) else {
             continue;
         };
@@ -131,7 +132,7 @@ pub fn append(sensors: &[Sensor], text: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Sensors are named by their device and label; what would disturb a disk is not read.
+    /// Sensors are named after their device and label; those that would disturb a disk are not read.
     #[test]
     fn sensors_are_found_and_read() {
         let folder = tempfile::tempdir().unwrap();

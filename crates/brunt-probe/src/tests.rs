@@ -1,4 +1,4 @@
-//! Goldens, broken texts, and the whole of it against a real kernel.
+//! Golden texts, broken texts, and the whole crate against a real kernel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::sampler::Misreadings;
 use super::*;
 use brunt_result::event::{Sample, SampleValue};
 
-/// Captured texts, by the names of files as probes know them.
+/// Captured texts, by the file names that probes use.
 fn golden(file: &str) -> &'static str {
     match file {
         "/proc/stat" => include_str!("../testdata/proc/stat"),
@@ -33,13 +33,13 @@ fn golden(file: &str) -> &'static str {
     }
 }
 
-/// The figures between two sets of texts, two seconds apart.
+/// The figures between two sets of texts, read two seconds apart.
 fn between(entry: &Entry, before: &[String], now: &[String]) -> (Vec<SampleValue>, u64) {
     let (values, resets) = steps(entry, &[(before, 2_000_000), (now, 2_000_000)]);
     (values.into_iter().next_back().unwrap(), resets)
 }
 
-/// The figures of each of several sets of texts, so many microseconds after the one before.
+/// The figures of several sets of texts, each read this many microseconds after the previous one.
 fn steps(entry: &Entry, texts: &[(&[String], u64)]) -> (Vec<Vec<SampleValue>>, u64) {
     let (mut told, mut resets) = (Vec::new(), 0);
     let mut probe = (entry.make)();
@@ -66,7 +66,7 @@ fn texts(entry: &Entry) -> Vec<String> {
         .collect()
 }
 
-/// A golden with pieces replaced, each of which has to be there.
+/// A golden text with replacements, each of which must match.
 fn changed(file: &str, changes: &[(&str, &str)]) -> String {
     changes
         .iter()
@@ -97,9 +97,8 @@ fn entry_of(name: &str) -> &'static Entry {
     PROBES.iter().find(|entry| entry.name == name).unwrap()
 }
 
-/// Every line of the table can be used: names are unique, help is there, each file has a
-/// captured text, and that text gives figures that are declared, with rates of zero where nothing
-/// changed.
+/// Every entry of the table is usable: names are unique, help exists, each file has a captured text, and that text
+/// yields only declared figures, with zero rates if nothing changed.
 #[test]
 fn the_table_is_whole() {
     let mut names = std::collections::HashSet::new();
@@ -133,7 +132,7 @@ fn the_table_is_whole() {
         }
         let (values, resets) = between(entry, &texts(entry), &texts(entry));
         assert_eq!(resets, 0);
-        // Of CPUs, no time passed: there are no shares of it.
+        // No CPU time passed, so there are no shares of it.
         assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
         for value in &values {
             assert!(
@@ -151,7 +150,7 @@ fn the_table_is_whole() {
     }
 }
 
-/// Figures are what the difference of two texts comes to, by hand.
+/// Figures match the difference of two texts, computed by hand.
 #[test]
 fn figures_by_hand() {
     // Long because it is one list of cases, best read in one place.
@@ -164,7 +163,7 @@ fn figures_by_hand() {
         )],
     );
     let (values, _) = between(cpu, &texts(cpu), &[now]);
-    // 40 user, 10 nice, 20 system, 20 idle, 10 iowait, 5 softirq; steal went back and counts as nothing.
+    // 40 user, 10 nice, 20 system, 20 idle, 10 iowait, 5 softirq; steal went backwards and counts as zero.
     check(&values, "cpu0", "user_share", 50.0 / 105.0);
     check(&values, "cpu0", "busy_share", 75.0 / 105.0);
     check(&values, "cpu0", "interrupt_share", 5.0 / 105.0);
@@ -236,7 +235,7 @@ fn figures_by_hand() {
     );
 
     let process = entry_of("process");
-    // A thread went, and a new one came with what it did since.
+    // One thread ended, and a new one appeared with its counts since then.
     let now = [
         changed("{process}/stat", &[(" 1100 300 ", " 1300 350 ")]),
         changed(
@@ -264,12 +263,12 @@ fn figures_by_hand() {
     check(&values, "", "voluntary_switches_per_s", (10.0 + 7.0) / 2.0);
 }
 
-/// Processor time of threads that ended between two readings is not lost: the process's own cgroup has it to the
-/// microsecond, and without one ticks have it.
+/// CPU time of threads that ended between two readings is not lost: the process's own cgroup counts it to the
+/// microsecond, and without one, ticks include it.
 #[test]
 fn ended_threads_count() {
     let process = entry_of("process");
-    // Threads that came and went used 2 s; the one that is left used 10 ms.
+    // Threads that came and went used 2 s; the remaining one used 10 ms.
     let mut now = texts(process);
     now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1250 350 ")]);
     now[2] = changed(
@@ -291,15 +290,15 @@ fn ended_threads_count() {
     check(&values, "", "total_cpus", 2.011 / 2.0);
     check(&values, "", "user_cpus", 1.5001 / 2.0);
     check(&values, "", "system_cpus", 0.0);
-    // Ticks that were only rounded differently do not replace nanoseconds.
+    // A mere rounding difference of ticks does not override nanoseconds.
     now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1102 301 ")]);
     now[3] = String::new();
     let (values, _) = between(process, &texts(process), &now);
     check(&values, "", "total_cpus", 0.005);
 }
 
-/// A tick that falls into a short stretch is not told as many processors: processor time is told once a stretch is long
-/// enough for it, and then of all of it. Everything else is told each time.
+/// A tick in a short interval is not reported as many CPUs: CPU time is reported once the interval is long enough, and
+/// then for all of it. Everything else is reported each time.
 #[test]
 fn ticks_need_their_time() {
     let process = entry_of("process");
@@ -344,7 +343,7 @@ fn ticks_need_their_time() {
     assert!(told[1].is_empty(), "{:?}", told[1]);
     check(&told[2], "cpu0", "busy_share", 3.0 / 5.0);
 
-    // A kernel that counts ticks only.
+    // A kernel that only counts ticks.
     let ticks = |texts: &[String]| {
         vec![
             Some(Cow::from(texts[0].clone())),
@@ -366,7 +365,7 @@ fn ticks_need_their_time() {
     check(&values, "", "system_cpus", 0.1);
 }
 
-/// All subjects of a round are told with the same times, so that their figures stand in one place.
+/// All samples of a round have the same times, so that their figures line up.
 #[test]
 fn rounds_have_one_time() {
     let probes = Probes {
@@ -388,7 +387,7 @@ fn rounds_have_one_time() {
     assert!(times.len() <= 4, "{times:?}");
 }
 
-/// Counters that wrap at 32 bits go on, a reset costs its figure and is counted.
+/// Counters continue after a 32-bit wrap; a reset loses its figure and is counted.
 #[test]
 fn resets_are_counted() {
     let network = entry_of("network");
@@ -408,8 +407,8 @@ fn resets_are_counted() {
     assert_eq!(resets, 1);
 }
 
-/// Texts cut at any byte, with any line gone, or with nonsense for numbers, are read or
-/// refused, never a panic, and figures stay finite.
+/// Texts that are truncated at any byte, lack any line, or contain nonsense for numbers are parsed or refused, without
+/// panics, and figures stay finite.
 #[test]
 fn broken_texts() {
     let nonsense = [
@@ -467,7 +466,7 @@ fn broken_texts() {
                 }
                 assert!(!word.is_empty());
             }
-            // A file that went away.
+            // A file that has disappeared.
             let missing: Vec<_> = whole
                 .iter()
                 .enumerate()
@@ -480,7 +479,7 @@ fn broken_texts() {
     }
 }
 
-/// Samples keep their times, late ones are counted, and lost ones are not made up for.
+/// Samples keep their schedule, late ones are counted, and missed ones are not made up for.
 #[test]
 fn schedules_do_not_drift() {
     let millis = |millis: u64| brunt_core::Nanos(millis * 1_000_000);
@@ -511,8 +510,8 @@ fn machine(probes: &[&'static Entry]) -> Sampler {
     .unwrap()
 }
 
-/// On this kernel everything is read without complaint, and what this test does shows:
-/// a busy CPU, packets over loopback, and a process's own time and switches.
+/// On this kernel, everything is read without complaint, and this test's actions are visible: a busy CPU, packets over
+/// loopback, and a process's own CPU time and switches.
 #[test]
 fn real_work_shows() {
     let all: Vec<_> = PROBES.iter().collect();
@@ -532,7 +531,7 @@ fn real_work_shows() {
         here.sample(&clock, clock.now()).is_none() && own.sample(&clock, clock.now()).is_none()
     );
 
-    // 200 ms of this thread's processor time, 500 datagrams, 100 sleeps.
+    // 200 ms of this thread's CPU time, 500 datagrams, 100 sleeps.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(socket.local_addr().unwrap()).unwrap();
     let (mut buf, payload) = ([0; 2000], [7; 1000]);
@@ -559,8 +558,8 @@ fn real_work_shows() {
             .unwrap_or_else(|| panic!("no {instance} {metric}"))
             .value
     };
-    // Others may have worked too, but not less than this was done. A tick is 10 ms.
-    // All of the machine's, of which this process may be allowed a part only.
+    // Other processes may have worked too, so this is a lower bound. A tick is 10 ms. All of the machine's CPUs count,
+    // even if this process may use only some of them.
     let cpus = sample
         .values
         .iter()
@@ -570,7 +569,7 @@ fn real_work_shows() {
         of(&sample, "", "busy_share") * seconds * cpus >= 0.15,
         "{sample:?}"
     );
-    // Rates are of the time between the readings of their file, which is not quite the sample's.
+    // Rates refer to the time between the readings of their file, which differs slightly from the sample's.
     assert!(of(&sample, "lo", "received_packets_per_s") * seconds >= 490.0);
     assert!(of(&sample, "lo", "sent_bytes_per_s") * seconds >= 490.0 * 1028.0);
     assert!(of(&sample, "", "context_switches_per_s") * seconds >= 98.0);
@@ -584,8 +583,7 @@ fn real_work_shows() {
     assert_eq!(here.misreadings(), Misreadings::default());
 }
 
-/// A process that is not there is said once and makes no figures; one that ends falls
-/// silent.
+/// A process that does not exist is noted once and yields no figures; one that ends yields no more.
 #[test]
 fn processes_end() {
     let all: Vec<_> = PROBES.iter().collect();
@@ -624,7 +622,7 @@ fn processes_end() {
             && sampler.is_empty()
     );
     assert_eq!(sampler.take_notes().len(), 1);
-    // The files of a process that is gone cannot be opened, and that is all.
+    // The files of an ended process cannot be opened, which causes nothing else.
     let mut nobody = Sampler::open(&subject, &all).unwrap();
     assert!(
         nobody.is_empty()
@@ -634,8 +632,8 @@ fn processes_end() {
     );
 }
 
-/// A prober tells every stretch once, without gaps, from its start to its stop, and the
-/// record's means are of the part that was measured.
+/// A prober reports all time from its start to its stop without gaps or overlaps, and the record's means
+/// cover the measured part.
 #[test]
 fn a_prober_covers_its_run() {
     let probes = Probes {
@@ -679,7 +677,7 @@ fn is_machine(sample: &Sample) -> bool {
     sample.values.iter().any(|value| value.probe == "memory")
 }
 
-/// A host of the lab has its own interfaces and counters, and not the machine's.
+/// A lab host has its own interfaces and counters, separate from the machine's.
 #[test]
 fn another_network() {
     let child = std::process::Command::new("unshare")
@@ -727,7 +725,7 @@ fn another_network() {
         };
         let mut sampler = match Sampler::open(&subject, &probes) {
             Ok(sampler) => sampler,
-            // Entering a namespace needs privilege; looking at a process's does not.
+            // Entering a namespace needs privilege; reading a process's counters does not.
             Err(error) => {
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
                 assert!(matches!(network, Network::Namespace(_)));
@@ -764,9 +762,8 @@ fn another_network() {
     child.wait().unwrap();
 }
 
-/// Rates agree with what the kernel tells elsewhere. A counter of sysfs and the clock are read before and
-/// after each sample, so that what a sample counted lies between the least and the most it can be,
-/// whatever else goes on on this machine.
+/// Rates agree with other kernel counters. A sysfs counter and the clock are read before and after each sample, so the
+/// sample's count must lie between those bounds, whatever else happens on this machine.
 #[test]
 fn rates_agree_with_sysfs() {
     let disk = std::fs::read_dir("/sys/block")
@@ -853,14 +850,13 @@ fn rates_agree_with_sysfs() {
     }
 }
 
-/// A counter of a disk from sysfs (Documentation/block/stat.rst).
+/// A disk's counter in sysfs (Documentation/block/stat.rst).
 fn disk_counter(name: &str, field: usize) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?;
     text.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
-/// The documentation lists every figure there is, as the table has it. With
-/// `BRUNT_BLESS=1` it is written again.
+/// The documentation lists exactly the figures in the table. `BRUNT_BLESS=1` rewrites it.
 #[test]
 fn documentation_is_complete() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/probes.md");

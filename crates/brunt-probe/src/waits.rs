@@ -1,8 +1,8 @@
-//! How long the threads that make the load, and those of processes that serve it, were ready and waited for a processor:
+//! How long the threads that generate the load, and those of processes that serve it, were ready and waited for a CPU:
 //! the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). The noise meter uses it.
 //!
-//! The rule: threads end before a run is over, so they are looked at while it lasts; each is counted from the first
-//! look to the last one that found it.
+//! The rule: threads end before the run does, so they are read during the run; each is counted from the first to the
+//! last look that found it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use brunt_core::Nanos;
 
-/// What the names of threads that make a load begin with.
+/// Prefix of the load's thread names.
 const WORKER: &str = "worker-";
-/// Threads beside the load, whose waits cost no request anything.
+/// Threads other than the load's, whose waits delay no request.
 const BESIDE: [&str; 4] = ["noise", "results", "prober", "tokio"];
-/// So many threads are looked at in one go, at most: each costs some microseconds.
+/// Maximum threads that are read in one look: each costs some microseconds.
 const LOOKS_MAX: usize = 32;
 const THREADS_MAX: usize = 4096;
 
@@ -39,19 +39,19 @@ impl Thread {
     }
 }
 
-/// The threads of a process, while a run lasts.
+/// The threads of a process during a run.
 #[derive(Default)]
 pub(super) struct ThreadWaits {
     threads: BTreeMap<u32, Thread>,
-    /// `None` of a thread that is beside the load.
+    /// Threads other than the load's, which are skipped.
     beside: Vec<u32>,
     looks: usize,
 }
 
 impl ThreadWaits {
-    /// Looks at the threads of the folder `task`.
+    /// Reads the threads in the folder `task`.
     pub fn look(&mut self, task: &Path, now: Nanos) {
-        // With many threads only every so many looks is one.
+        // With many threads, only every n-th call looks.
         let every = self.threads.len() / LOOKS_MAX + 1;
         self.looks += 1;
         if !(self.looks - 1).is_multiple_of(every) {
@@ -97,8 +97,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The share of their time that they waited: the mean of the load's workers, or where there are none by that name,
-    /// of the thread that waited most. `None` where the kernel does not say.
+    /// The share of their time for which they waited: the mean of the load's workers or, if no thread has such a name,
+    /// of the thread that waited most. `None` if the kernel does not provide it.
     pub fn share(&self) -> Option<f64> {
         let shares = |workers: bool| {
             let threads = self
@@ -115,7 +115,7 @@ impl ThreadWaits {
     }
 }
 
-/// Nanoseconds that a thread was ready and waited.
+/// Nanoseconds for which a thread was ready and waited.
 fn waited(stat: &Path) -> Option<u64> {
     fs::read_to_string(stat)
         .ok()?
@@ -136,7 +136,7 @@ mod tests {
         fs::write(folder.join("schedstat"), format!("77 {waited} 3\n")).unwrap();
     }
 
-    /// Workers count, by their mean and up to the last look that found them; without any, the thread that waited most.
+    /// Workers count with their mean, up to the last look that found them; without any, the thread that waited most.
     #[test]
     fn waits_are_those_of_the_workers() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a prober watches besides its own machine: hosts of the lab, and served processes. Code that starts
-//! one registers it here and keeps the returned guard; dropping the guard ends the watch.
+//! What a prober watches besides its own machine: lab hosts and served processes. Code that starts one registers it
+//! here and keeps the returned guard; dropping the guard ends the watch.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,37 +9,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum Network {
     /// The prober's own.
     Own,
-    /// The one that this process lives in. Needs no privilege.
+    /// That of this process. Needs no privilege.
     OfProcess(u32),
     /// This one (`/proc/PID/ns/net`, `/run/netns/NAME`). Needs CAP_SYS_ADMIN over it.
     Namespace(Arc<OwnedFd>),
 }
 
-/// Somebody to watch.
+/// A watched subject.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// This machine.
     Machine {
         /// Its name in samples.
         host: Arc<str>,
-        /// Whether the network that the prober finds itself in is the machine's own. In a lab it is one
-        /// of the lab's hosts, who are told each by its name.
+        /// Whether the prober's network is the machine's own. In a lab, it belongs to one of the lab's hosts, which are
+        /// reported by name.
         with_network: bool,
     },
-    /// A host of the lab on this machine: what is the machine's is told once, by the machine.
+    /// A lab host on this machine: figures of the machine itself are reported once, by the machine.
     Host {
         /// Its name in samples.
         host: Arc<str>,
-        /// Where its interfaces are.
+        /// The network namespace of its interfaces.
         network: Network,
     },
     /// A process on this machine.
     Process {
-        /// The name in samples of the host it plays a role on.
+        /// In samples, the name of the host on which it plays a role.
         host: Arc<str>,
         /// Its instance in samples: `runner`, `target`.
         name: Arc<str>,
-        /// Its number here.
+        /// Its pid on this machine.
         pid: u32,
     },
 }
@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-/// The list of those that are watched. Clones are the same list.
+/// The list of watched subjects. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     list: Arc<Mutex<List>>,
@@ -63,12 +63,12 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct List {
-    /// Goes up with every change.
+    /// Incremented by every change.
     version: u64,
     subjects: Vec<(u64, Subject)>,
 }
 
-/// Watching goes on until this is dropped.
+/// A guard: dropping it ends the watching.
 #[must_use = "dropping it ends the watching"]
 #[derive(Debug)]
 pub struct Watching {
@@ -77,7 +77,7 @@ pub struct Watching {
 }
 
 impl Watch {
-    /// Watches the network of a lab's host.
+    /// Watches the network of a lab host.
     pub fn host(&self, host: &str, network: Network) -> Watching {
         self.add(Subject::Host {
             host: host.into(),
@@ -85,7 +85,7 @@ impl Watch {
         })
     }
 
-    /// Watches this machine, its network too.
+    /// Watches this machine, including its network.
     pub fn machine(&self, host: &str) -> Watching {
         self.add(Subject::Machine {
             host: host.into(),
@@ -93,7 +93,7 @@ impl Watch {
         })
     }
 
-    /// Watches a process of ours: a target, for example.
+    /// Watches one of our processes, for example a target.
     pub fn process(&self, host: &str, name: &str, pid: u32) -> Watching {
         self.add(Subject::Process {
             host: host.into(),
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// The list when it is not of `version` any more, with its version.
+    /// The list and its version, if that is no longer `version`.
     pub(super) fn changed(&self, version: Option<u64>) -> Option<(u64, Vec<(u64, Subject)>)> {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         (version != Some(list.version)).then(|| (list.version, list.subjects.clone()))
@@ -135,7 +135,7 @@ impl Drop for Watching {
 mod tests {
     use super::*;
 
-    /// Who holds on is watched, and who lets go is not.
+    /// A subject is watched until its guard is dropped.
     #[test]
     fn watching_ends_with_its_guard() {
         let watch = Watch::default();

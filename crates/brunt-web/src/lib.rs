@@ -1,8 +1,8 @@
-//! What a run does, over HTTP: the server that all of it shares ([`http`]), metrics for Prometheus ([`metrics`]), and the
-//! live page of a run ([`live`]): server-sent events from the hub that feeds tables and terminal, and the page that draws
-//! them, which is built from `web/` and embedded ([`page`]); and what `brunt serve` lets the page do ([`api`]).
+//! Everything a run serves over HTTP: the shared server ([`http`]), Prometheus metrics ([`metrics`]), the live page of
+//! a run ([`live`]), and the actions that `brunt serve` offers on it ([`api`]). The live page receives server-sent
+//! events from the hub that also feeds tables and terminal; its files are built from `web/` and embedded ([`page`]).
 //!
-//! The rule: whoever is measured never waits for whoever looks. What cannot be taken is dropped, counted and said.
+//! The rule: viewers never slow down the run. Events that a viewer cannot take are dropped, counted and reported.
 #![forbid(unsafe_code)]
 
 pub mod api;

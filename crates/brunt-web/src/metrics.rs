@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: one page, made when it is asked for. Served for `run`, `replay`, `capture` and `target` alike; what
-//! stands on it is theirs.
+//! Prometheus metrics: one page, rendered per request. `run`, `replay`, `capture` and `target` use it, each
+//! with its own metrics.
 //!
-//! The rule: whoever is measured never waits for whoever looks. One page at a time is made, on a thread of the server's.
+//! The rule: viewers never slow down the run. Pages are rendered one at a time, on a thread of the server.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,10 +16,10 @@ use axum::{Extension, Router};
 use crate::http::answer::{of, plain, wrong_method};
 use crate::http::{HttpServer, Place};
 
-/// Makes the page.
+/// Renders the page.
 type Page = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
 
-/// Serves at `/metrics` what `page` makes, until the server is dropped.
+/// Serves `page`'s output at `/metrics` until the server is dropped.
 ///
 /// # Errors
 /// There is no thread to be had.
@@ -39,7 +39,7 @@ pub fn serve(
 async fn metrics(State(page): State<Page>, Extension(place): Extension<Arc<Place>>) -> Response {
     let make = move || {
         let page = page.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has waited too long for it gets none.
+        // A client that has waited too long gets no page.
         if place.is_late() { None } else { Some(page()) }
     };
     match tokio::task::spawn_blocking(make).await {

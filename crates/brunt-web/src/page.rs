@@ -1,21 +1,21 @@
-//! The page's files, as `web/` makes them: built with `npm ci && npm run build` there, committed here, and compared with
-//! their source by CI. Building Brunt needs no Node.
+//! The page's files, built from `web/` with `npm ci && npm run build`, committed here, and compared with their source
+//! by CI. Building Brunt needs no Node.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
-    /// Where it is asked for.
+    /// Its URL path.
     pub path: &'static str,
-    /// Its type.
+    /// Its content type.
     pub content_type: &'static str,
-    /// Its bytes.
+    /// Its contents.
     pub bytes: &'static [u8],
 }
 
-/// The editor of experiments: loaded when it is opened, and so not part of the first load.
+/// The experiment editor: loaded when it is opened, so it isn't part of the first load.
 pub const COMPOSE: &str = "/compose.js";
 
-/// All of them.
+/// All files.
 pub static FILES: &[PageFile] = &[
     PageFile {
         path: "/",
@@ -44,8 +44,8 @@ pub static FILES: &[PageFile] = &[
     },
 ];
 
-/// Headers of each: it loads nothing from elsewhere, runs no script but its own, and is shown in no other page. Reports are
-/// shown in frames of it.
+/// Headers of each file: the page loads nothing from elsewhere, runs only its own scripts, and cannot be framed by
+/// another page. It shows reports in its own frames.
 pub const HEADERS: [(&str, &str); 4] = [
     (
         "content-security-policy",
@@ -57,7 +57,7 @@ pub const HEADERS: [(&str, &str); 4] = [
     ("cache-control", "no-cache"),
 ];
 
-/// The file that is asked for by this path.
+/// The file at this path.
 pub fn find(path: &str) -> Option<&'static PageFile> {
     FILES.iter().find(|file| file.path == path)
 }

@@ -1,6 +1,8 @@
-//! Generates captures for users who have none: real NFSv3 messages ([`super::messages`]), or iSCSI
-//! ([`super::scsi`]), on generated TCP connections. Four clients at four addresses, segments as long as the MTU allows, messages of different
-//! connections interleaved. The one rule: the same kind and count always give the same file.
+//! Generates captures for users who have none: real NFSv3 messages ([`super::messages`]), or iSCSI ([`super::scsi`]),
+//! on generated TCP connections. There are four clients with four addresses; segments are as long as the MTU allows,
+//! and messages of different connections are interleaved.
+//!
+//! The rule: the same kind and count always give the same file.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,30 +18,30 @@ use super::scsi;
 use crate::BenchError;
 
 const CLIENTS: usize = 4;
-/// 64 KiB READ and WRITE.
+/// Size of READ and WRITE: 64 KiB.
 const DATA_BYTES: usize = 64 << 10;
-/// Blocks that come again and again, of the size that is summed.
+/// Size of the recurring blocks, which is also the block size of the checksums.
 const BLOCK_BYTES: usize = 512;
 const POOL_BLOCKS: usize = 1024;
-/// Where READs and WRITEs go: in this much of each file.
+/// READs and WRITEs access this much of each file.
 const FILE_BYTES: u64 = 256 << 20;
-/// Segments of one connection in a row.
+/// Maximum consecutive segments of one connection.
 const BURST_MAX: u64 = 16;
-/// 2026-01-01.
+/// 2026-01-01 in Unix time.
 const START_NS: u64 = 1_767_225_600_000_000_000;
 const HEADERS_BYTES: usize = 14 + 20 + 32;
 const SYN: u8 = 2;
 const PUSH_ACK: u8 = 0x18;
 const ACK: u8 = 0x10;
 
-/// What is in a capture.
+/// The traffic in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureContent {
-    /// 49 % READ and 49 % WRITE of 64 KiB, COMMIT and GETATTR; data of all kinds.
+    /// 49 % READ and 49 % WRITE of 64 KiB, the rest COMMIT and GETATTR; data of all kinds.
     Large,
-    /// All procedures that the piece has, as often as it has them.
+    /// All procedures of the embedded capture, as often as they occur there.
     Small,
-    /// The same as the first over iSCSI, without GETATTR: READ and WRITE of 64 KiB, SYNCHRONIZE CACHE.
+    /// Like [`CaptureContent::Large`] but over iSCSI and without GETATTR: READ and WRITE of 64 KiB, SYNCHRONIZE CACHE.
     Scsi,
 }
 
@@ -89,7 +91,7 @@ struct Composer {
     data: Vec<u8>,
 }
 
-/// A segment that waits to be sent.
+/// A segment waiting to be sent.
 struct Segment {
     from_server: bool,
     flags: u8,
@@ -102,7 +104,7 @@ struct Connection {
     /// The next sequence numbers of client and server.
     seq: [u32; 2],
     segments: VecDeque<Segment>,
-    /// Replies to calls that were made.
+    /// Replies to outstanding calls.
     replies: VecDeque<Vec<u8>>,
     calls_left: u64,
     xid: u32,
@@ -110,7 +112,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// An iSCSI session begins.
+    /// Starts an iSCSI session.
     fn log_in(&mut self) {
         let (request, response) = scsi::login(self.number);
         for (from_server, bytes) in [(false, request), (true, response)] {
@@ -167,7 +169,7 @@ impl Composer {
         Ok(())
     }
 
-    /// The next message of a connection; `false` when it has said everything.
+    /// Queues a connection's next message; `false` if it has no more.
     fn advance(&mut self, connection: &mut Connection) -> bool {
         let (depth, at_once) = if self.load == CaptureContent::Small {
             (16, 3)
@@ -207,7 +209,7 @@ impl Composer {
             bytes: bytes.to_vec(),
         }));
         if long || self.random.chance(0.1) {
-            // Nothing to say but that it has arrived.
+            // A bare acknowledgement.
             connection.segments.push_back(Segment {
                 from_server: call,
                 flags: ACK,
@@ -217,7 +219,7 @@ impl Composer {
         true
     }
 
-    /// A message, in RPC behind its record mark (RFC 5531, 11).
+    /// Appends a message; RPC messages follow a record mark (RFC 5531, 11).
     fn mark(&self, stream: &mut Vec<u8>, message: &[u8]) {
         if self.load != CaptureContent::Scsi {
             stream.extend_from_slice(&(1 << 31 | message.len() as u32).to_be_bytes());
@@ -226,7 +228,7 @@ impl Composer {
     }
 
     fn exchange(&mut self, xid: u32) -> (Vec<u8>, Vec<u8>) {
-        // Few files are asked for most of the time.
+        // A few files get most of the accesses.
         let files = (64.0 * self.random.unit().powi(3)) as u32;
         let kind = match self.load {
             CaptureContent::Small => {
@@ -272,7 +274,7 @@ impl Composer {
         }
     }
 
-    /// New data: 25 % of its blocks are of those that come again, 10 % zeros, 15 % text, the rest random.
+    /// Fills in new data: 25 % of its blocks are recurring ones, 10 % zeros, 15 % text, the rest random.
     fn fill(&mut self) {
         for block in self.data.chunks_mut(BLOCK_BYTES) {
             match self.random.below(100) {
@@ -310,7 +312,7 @@ impl Composer {
         frame.extend_from_slice(&[8, 0, 0x45, 0]);
         frame.extend_from_slice(&((20 + 32 + segment.bytes.len()) as u16).to_be_bytes());
         frame.extend_from_slice(&connection.identification[from].to_be_bytes());
-        // Not to be fragmented, 64 hops, TCP, and a checksum that is to come.
+        // Don't fragment, 64 hops, TCP, and a checksum to be filled in.
         frame.extend_from_slice(&[0x40, 0, 64, 6, 0, 0]);
         frame.extend_from_slice(&source.address);
         frame.extend_from_slice(&destination.address);
@@ -321,9 +323,9 @@ impl Composer {
         frame.extend_from_slice(&seq.to_be_bytes());
         let ack = if segment.flags & ACK == 0 { 0 } else { ack };
         frame.extend_from_slice(&ack.to_be_bytes());
-        // 32 bytes of header, a window, a checksum that is to come, nothing urgent.
+        // 32 bytes of header, a window, a checksum to be filled in, no urgent data.
         frame.extend_from_slice(&[0x80, segment.flags, 0x20, 0, 0, 0, 0, 0]);
-        // Two bytes of nothing, and time stamps in milliseconds (RFC 7323).
+        // Two bytes of padding, and time stamps in milliseconds (RFC 7323).
         frame.extend_from_slice(&[1, 1, 8, 10]);
         let stamp = (self.time_ns / 1_000_000) as u32;
         frame.extend_from_slice(&stamp.to_be_bytes());
@@ -332,7 +334,7 @@ impl Composer {
         let pseudo = 6 + (frame.len() - 34) as u64;
         let total = sum(sum(pseudo, &frame[26..34]), &frame[34..]);
         frame[50..52].copy_from_slice(&fold(total).to_be_bytes());
-        // At 10 Gb/s, with pauses.
+        // 10 Gb/s, with pauses.
         self.time_ns += frame.len() as u64 * 8 / 10 + self.random.below(1000);
         self.to.write(&CapturedPacket {
             time_ns: self.time_ns,
@@ -353,7 +355,7 @@ struct End {
 }
 
 impl End {
-    /// Client and server of connection `number`: each has its own two addresses.
+    /// Client and server of connection `number`, each with its own address.
     fn both(number: u8, load: CaptureContent) -> [End; 2] {
         let port = if load == CaptureContent::Scsi {
             3260
@@ -375,7 +377,7 @@ impl End {
     }
 }
 
-/// Adds words of 16 bits up (RFC 1071).
+/// Sums 16-bit words (RFC 1071).
 fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total = start
@@ -401,7 +403,7 @@ mod tests {
     use super::*;
     use brunt_capture::{Analysis, Limits, run_file};
 
-    /// What was composed is parsed to the last byte, and is what it says it is.
+    /// A generated capture is parsed to the last byte, and has the requested content.
     #[test]
     fn composed_captures_are_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -454,7 +456,7 @@ mod tests {
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
     }
 
-    /// A checksum over a header with its checksum in it is zero (RFC 1071, 3's example data).
+    /// The checksum over a header including its checksum is zero (example data of RFC 1071, 3).
     #[test]
     fn checksums() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];

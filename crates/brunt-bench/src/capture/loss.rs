@@ -1,6 +1,7 @@
 //! Measures how much of a capture is recovered when the tap loses packets. All programs see the same losses;
-//! [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests. The one rule:
-//! an invented operation, or one matched with another one's reply, fails the run.
+//! [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests.
+//!
+//! The rule: an invented operation, or one matched with another one's reply, fails the run.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -20,12 +21,12 @@ use crate::sample::median;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Of the operations that are possible, so many are to be recovered.
+/// Minimum share of the recoverable operations that must be recovered.
 const RECOVERED_MIN: f64 = 0.995;
-/// At most so many times slower than on the whole capture.
+/// Maximum slowdown compared with the whole capture.
 const SLOWER_MAX: f64 = 1.2;
 
-/// Loses packets of all captures and prints a table for each.
+/// Removes packets from all captures and prints a table for each.
 pub fn run(
     subjects: &[SubjectCapture],
     shares: &[f64],
@@ -96,7 +97,7 @@ pub fn run(
     }
 }
 
-/// What our pipeline finds in the packets that are kept.
+/// The operations that our pipeline finds in the kept packets.
 fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperations, BenchError> {
     let mut source = FileSource::open(capture).map_err(BenchError::usage)?;
     let (mut batch, mut pipeline) = (
@@ -119,7 +120,7 @@ fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperation
     Ok(found)
 }
 
-/// Writes a capture without the packets that a tap loses; which of its packets were kept.
+/// Writes a capture without the packets that a tap loses; returns which packets were kept.
 pub fn write_lossy(from: &Path, to: &Path, share: f64, seed: u64) -> Result<Vec<bool>, BenchError> {
     let (mut loss, mut kept) = (Loss::new(seed, share), Vec::new());
     write_packets(from, to, |_, _| {
@@ -130,12 +131,12 @@ pub fn write_lossy(from: &Path, to: &Path, share: f64, seed: u64) -> Result<Vec<
     Ok(kept)
 }
 
-/// A capture without the packets that were lost.
+/// A capture with lost packets.
 struct Lossy {
     path: std::path::PathBuf,
-    /// Of the whole capture.
+    /// Which packets of the whole capture are kept.
     kept: Vec<bool>,
-    /// The first part of it, for tshark, and how many packets of the whole capture it covers.
+    /// Its first part, for tshark, and how many packets of the whole capture that covers.
     part: std::path::PathBuf,
     part_end: u64,
 }
@@ -173,7 +174,7 @@ impl Lossy {
         })
     }
 
-    /// What tshark recovers in the first part, and what was possible there.
+    /// The operations that tshark recovers in the first part, and those that were recoverable there.
     fn tsharks(
         &self,
         truth: &FoundOperations,
@@ -210,7 +211,7 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
     Some((address.0, port.parse().ok()?, xid))
 }
 
-/// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
+/// How much longer the analyses take per packet on the lossy capture than on the whole one.
 fn slower(
     subject: &SubjectCapture,
     lossy: &Path,
@@ -298,10 +299,10 @@ mod tests {
     use super::*;
     use crate::capture::compose::{CaptureContent, compose};
 
-    /// More than the capture has.
+    /// More packets than the capture has.
     const PACKETS_MAX: usize = 1 << 16;
 
-    /// Of iSCSI commands that losses leave possible as many are recovered as is promised, and none is made up.
+    /// The required share of the recoverable iSCSI commands is recovered, and none is invented.
     #[test]
     fn iscsi_commands_are_recovered() {
         let folder = tempfile::tempdir().unwrap();

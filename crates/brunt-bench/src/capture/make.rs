@@ -1,6 +1,7 @@
-//! Writes the captures that the others measure, whole and with packets lost, and keeps them: for measurements by other
-//! means (callgrind), again and again on the same bytes. The one rule: what is there already is replaced, nothing else
-//! is touched.
+//! Writes the captures that other subjects measure, whole and with lost packets, and keeps them for other measurements
+//! (callgrind) that need the same bytes again.
+//!
+//! The rule: existing captures are replaced, and nothing else is touched.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,17 +14,17 @@ use super::subject::{Made, SubjectCapture};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Makes the captures of `settings` in `folder`.
+/// Writes the captures of `settings` to `folder`.
 ///
 /// # Errors
-/// Nothing would be written, or two captures under one name; a file cannot be read or written.
+/// Nothing would be written, or two captures would have the same name; a file cannot be read or written.
 pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> BenchResult {
     let losses: Vec<f64> = settings.loss.iter().flatten().copied().collect();
     if !settings.files.is_empty() && losses.is_empty() {
         let what = "--make writes nothing of a capture that is there already; state --loss for copies that lack packets";
         return Err(BenchError::usage(what));
     }
-    // What is packed is unpacked there.
+    // Packed captures are unpacked there.
     let scratch = Scratch::new(Some(folder), "make")?;
     let subjects: Result<Vec<SubjectCapture>, BenchError> = match &settings.files[..] {
         [] => Made::ALL
@@ -84,7 +85,7 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
     Ok(())
 }
 
-/// The name of a capture without so many percent of its packets.
+/// The file name of a capture that lacks this percentage of packets.
 fn lossy_name(subject: &SubjectCapture, percent: f64) -> String {
     let name = subject
         .path
@@ -101,7 +102,7 @@ mod tests {
     use crate::console::Unread;
     use crate::error::BenchErrorKind;
 
-    /// A capture is not written over another of this run, and no run succeeds that writes nothing.
+    /// Captures of one run don't overwrite each other, and a run that would write nothing fails.
     #[test]
     fn what_would_not_be_kept_is_refused() {
         let temporary = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data instead of
-//! a byte. Called by [`super::compose`]. The one rule: each result is parsed again by our own parser before
-//! it is used.
+//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data instead of a byte.
+//! Called by [`super::compose`].
+//!
+//! The rule: each result is parsed again by our own parser before it is used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,10 +18,10 @@ use crate::BenchError;
 /// A thousand packets of nfs-ganesha and libnfs, small operations of most procedures.
 const PIECE: &[u8] = include_bytes!("../../../../testdata/nfs3-small.pcap.zst");
 
-/// A call and its reply, as they were sent.
+/// A call and its reply, as captured.
 #[derive(Clone, Debug)]
 pub struct CallAndReply {
-    /// Which procedure.
+    /// The procedure.
     pub procedure: Procedure,
     call: Message,
     reply: Message,
@@ -29,14 +30,14 @@ pub struct CallAndReply {
 #[derive(Clone, Debug)]
 struct Message {
     bytes: Vec<u8>,
-    /// Where file handles lie in it.
+    /// Offset and length of each file handle in it.
     handles: Vec<(usize, usize)>,
 }
 
-/// Where a message lies: who sent it, the packet in which it begins, bytes before it there, its length.
+/// The position of a message: its sender, the packet in which it begins, its offset there, and its length.
 type Lies = (Endpoint, u64, usize, usize);
 
-/// Notes where messages lie and which handles there are.
+/// Records the positions of messages, and the handles.
 #[derive(Default)]
 struct Places {
     exchanges: Vec<(Procedure, Lies, Lies)>,
@@ -102,14 +103,14 @@ impl Sink for Places {
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
 }
 
-/// A direction of a connection: its data by sequence number.
+/// One direction of a connection: its data by sequence number.
 #[derive(Default)]
 struct Stream {
     data: BTreeMap<u32, Vec<u8>>,
 }
 
 impl Stream {
-    /// `len` bytes from `seq` on, if none is missing.
+    /// `len` bytes starting at `seq`, if none is missing.
     fn take(&self, seq: u32, len: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
@@ -124,10 +125,10 @@ impl Stream {
     }
 }
 
-/// The exchanges of the piece that is built in.
+/// The exchanges in the embedded capture.
 ///
 /// # Errors
-/// It cannot be read, which a test would have noticed.
+/// It cannot be read, which a test would have caught.
 pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     let input = Box::new(PIECE);
     let mut source =
@@ -137,7 +138,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         Pipeline::new(Places::default(), Limits::default()),
     );
     let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
-    // Of each packet with data: its direction and the sequence number of its first byte.
+    // For each packet with data: its direction and the sequence number of its first byte.
     let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
     let mut index = 0;
     while source.fill(&mut batch).map_err(BenchError::failed)? {
@@ -173,7 +174,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     };
     let with_handles = |bytes: Vec<u8>| -> Message {
         let mut handles = Vec::new();
-        // A handle's length stands before it, and both begin at multiples of four.
+        // A handle follows its length, and both are aligned to four bytes.
         for at in (4..bytes.len()).step_by(4) {
             let len =
                 u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]])
@@ -213,13 +214,13 @@ fn put(bytes: &mut [u8], at: usize, word: u32) {
 }
 
 impl Message {
-    /// With another xid, and handles of another set of files.
+    /// A copy with another xid, and with handles of another set of files.
     fn varied(&self, xid: u32, files: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         put(&mut bytes, 0, xid);
         for (at, len) in &self.handles {
-            // Eight bytes from its end lies the file's number, or a part of it; whatever it is, different
-            // handles stay different.
+            // Eight bytes before the end is the file's number or a part of it; whatever it is,
+            // different handles stay different.
             for (byte, other) in bytes[at + len - len.min(&8)..]
                 .iter_mut()
                 .zip(files.to_be_bytes())
@@ -265,13 +266,13 @@ impl CallAndReply {
             .is_some_and(|(call, _, reply, _)| call.xid == reply.xid)
     }
 
-    /// Whether it went well.
+    /// Whether it succeeded.
     pub fn succeeded(&self) -> bool {
         self.parts()
             .is_some_and(|(_, _, _, results)| results.status == v3::Status::OK)
     }
 
-    /// The same of another set of files: its call and its reply.
+    /// The call and its reply for another set of files.
     pub fn varied(&self, xid: u32, files: u32) -> (Vec<u8>, Vec<u8>) {
         (self.call.varied(xid, files), self.reply.varied(xid, files))
     }
@@ -279,7 +280,7 @@ impl CallAndReply {
     /// A READ at another offset, answered with `data`.
     ///
     /// # Panics
-    /// It is no READ that went well.
+    /// It is not a successful READ.
     pub fn read(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         // READ3args end with offset and count.
@@ -304,14 +305,14 @@ impl CallAndReply {
     /// A WRITE of `data` at another offset.
     ///
     /// # Panics
-    /// It is no WRITE that went well.
+    /// It is not a successful WRITE.
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         let (header, args, ..) = self.parts().expect("it is whole");
         let Args::Write { file, .. } = args else {
             panic!("no WRITE")
         };
-        // WRITE3args: handle, offset, count, how stable, data.
+        // WRITE3args: handle, offset, count, stable, data.
         let offset_at = header.body_at + 4 + file.0.len().next_multiple_of(4);
         call[offset_at..offset_at + 8].copy_from_slice(&offset.to_be_bytes());
         put(&mut call, offset_at + 8, data.len() as u32);
@@ -319,7 +320,7 @@ impl CallAndReply {
         call.extend_from_slice(&(data.len() as u32).to_be_bytes());
         call.extend_from_slice(data);
         call.resize(call.len().next_multiple_of(4), 0);
-        // WRITE3resok ends with count, how stable, verifier.
+        // WRITE3resok ends with count, committed, verifier.
         let end = reply.len();
         put(&mut reply, end - 16, data.len() as u32);
         (call, reply)
@@ -330,7 +331,7 @@ impl CallAndReply {
 mod tests {
     use super::*;
 
-    /// Most procedures are there, and each exchange is read back with what was changed.
+    /// Most procedures occur, and each modified exchange is parsed back with its changes.
     #[test]
     fn exchanges_and_their_variants() {
         let all = exchanges().unwrap();
@@ -399,7 +400,7 @@ mod tests {
             matches!(results.body, ResultBody::Write { count: 65_536, .. }),
             "{results:?}"
         );
-        // Another set of files: other handles of the same lengths, the same ones for the same set.
+        // Another set of files has other handles of the same lengths; the same set has the same handles.
         let lookup = of(Procedure::Lookup);
         assert!(!lookup.call.handles.is_empty() && !lookup.reply.handles.is_empty());
         assert_ne!(lookup.varied(1, 1), lookup.varied(1, 2));

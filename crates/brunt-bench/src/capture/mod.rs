@@ -23,59 +23,56 @@ use crate::{BenchError, BenchResult, Console};
 use replay::Replay;
 use subject::{Made, SubjectCapture};
 
-/// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
+/// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
 #[derive(Clone, Debug)]
 pub struct CaptureBench {
-    /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of four kinds are made
-    /// for the time of the run (4.8 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE of NFS with
-    /// an MTU of 1500 and of 9000, small operations, and 64 KiB READ and WRITE of iSCSI.
+    /// Capture files: pcap or pcapng, plain, gzip or zstd. Without any, four captures are generated and removed
+    /// afterwards (4.8 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE of NFS with MTUs of 1500
+    /// and 9000, small operations, and 64 KiB READ and WRITE of iSCSI.
     pub files: Vec<PathBuf>,
 
-    /// Rounds; each measures everybody in turn, and medians are over rounds
+    /// Rounds; each measures every program in turn, and medians over rounds are reported
     pub rounds: u32,
 
-    /// One round on smaller captures: a look, not a measurement
+    /// One round on smaller captures: a quick look, not a measurement
     pub quick: bool,
 
-    /// Give tshark the first part of a capture, as it takes minutes for large ones; what is printed of it
-    /// is its rate
+    /// How much of a capture tshark reads, as it takes minutes for large ones; its rate is reported
     pub part: Size,
 
-    /// Folder for captures that are made and for what everybody writes [default: the system's for
-    /// temporary files]
+    /// Folder for generated captures and the programs' output [default: the system's temporary folder]
     pub folder: Option<PathBuf>,
 
-    /// Remove so many percent of the packets at random and count which of the operations that are still
-    /// possible are recovered
+    /// Remove this percentage of packets at random and count how many of the still recoverable operations are recovered
     pub loss: Option<Vec<f64>>,
 
-    /// Measure instead what the tables cost that merge: traces with and without them
+    /// Measure the cost of the mergeable tables instead: traces with and without them
     pub tables: bool,
 
-    /// Seed of what is removed
+    /// Seed for the choice of removed packets
     pub seed: u64,
 
-    /// Only write the captures into this folder, and those without the packets of `loss`, and keep them
+    /// Only write the captures, and copies without the packets of `loss`, to this folder, and keep them
     pub make: Option<PathBuf>,
 
-    /// Send the file out of this interface instead. Best one of a network namespace made for this.
+    /// Send the file out of this interface instead; preferably one in a network namespace created for this.
     pub replay: Option<String>,
 
-    /// Send the file so often.
+    /// Number of times to send the file.
     pub times: u32,
 
     /// Send for this long instead.
     pub duration: Option<Span>,
 
-    /// Send at most so many gigabits a second; without it, as fast as the interface takes them.
+    /// Maximum rate in gigabits per second; if absent, as fast as the interface accepts packets.
     pub rate: Option<f64>,
 }
 
 impl CaptureBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if let Some(interface) = &self.replay {
             let [file] = &self.files[..] else {
@@ -119,7 +116,7 @@ impl CaptureBench {
 }
 
 impl CaptureBench {
-    /// The captures: those that were named, or our own.
+    /// The captures to measure: the given files, or generated ones.
     fn subjects(
         &self,
         scratch: &Scratch,

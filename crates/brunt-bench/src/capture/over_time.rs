@@ -1,10 +1,9 @@
-//! An analysis over time while a tap loses packets for a while, again and again (Figure 8 of the Chronicle paper):
-//! packets arrive at a set pace, in turns without and with losses, and at each interval it is counted how many
-//! operations came out, how much had arrived and was not analysed yet (the backlog), and how much is kept because
-//! something before it is missing.
+//! Measures an analysis over time while a tap repeatedly loses packets (Figure 8 of the Chronicle paper). Packets
+//! arrive at a set pace, in phases without and with losses. Each interval counts the operations found, the packets that
+//! arrived but are not analysed yet (the backlog), and the data that is kept because something before it is missing.
 //!
-//! The rule: arrival is a clock's, not the reader's. A packet is due when the line would have carried all before it;
-//! what is due and not analysed is backlog, however the analysis is late for it.
+//! The rule: a clock sets the arrival times, not the reader. A packet is due when the line would have carried all
+//! before it; a packet that is due but not analysed is backlog, however late the analysis is.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +16,14 @@ use serde_json::{Value, json};
 use super::subject::SubjectCapture;
 use crate::{BenchError, Console};
 
-/// Of the rate that the analysis reaches without losses, packets arrive at this share: the paper's 10 of 14 Gb/s.
+/// Packets arrive at this share of the analysis's maximum rate without losses: the paper's 10 of 14 Gb/s.
 const PACE: f64 = 0.7;
-/// Passes without a pace, of which the quickest says what the analysis reaches: a pass takes less than a second, and what
-/// comes between only makes it slower.
+/// Passes without a pace, the quickest of which gives the maximum rate: a pass takes less than a second, and
+/// interference only makes it slower.
 const TRIALS: u32 = 3;
-/// Intervals of the whole.
+/// Number of intervals.
 const INTERVALS: u32 = 120;
-/// A wait shorter than this is not left to the kernel.
+/// Shorter waits spin instead of sleeping.
 const SPIN: Duration = Duration::from_micros(200);
 
 /// Counts operations.
@@ -38,10 +37,11 @@ impl Sink for Count {
     fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
 }
 
-/// What is lost when: equal shares of the packets, a whole one before, between and after those with losses.
+/// The phases of losses: equal shares of the packets, with a phase without losses before, between and
+/// after those with losses.
 struct Turns {
     shares: Vec<f64>,
-    /// Packets of a turn.
+    /// Packets per phase.
     each: u64,
 }
 
@@ -61,7 +61,7 @@ impl Turns {
     }
 }
 
-/// An interval's counters, from the start of the run.
+/// Counters at the end of an interval, from the start of the run.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     at_s: f64,
@@ -73,7 +73,7 @@ struct Seen {
     kept_bytes: usize,
 }
 
-/// One pass over a capture at a pace in bytes a second, or as fast as it goes.
+/// One pass over a capture, at a pace in bytes per second or as fast as possible.
 struct Pass<'a> {
     turns: &'a Turns,
     losses: Vec<Loss>,
@@ -83,7 +83,7 @@ struct Pass<'a> {
     interval_s: f64,
     now: Seen,
     intervals: Vec<Seen>,
-    /// When each turn began.
+    /// When each phase began.
     begins: Vec<f64>,
 }
 
@@ -109,7 +109,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Analyses the file; how long that took.
+    /// Analyses the file; returns how long that took.
     fn run(&mut self, subject: &SubjectCapture, output: &dyn Console) -> Result<f64, BenchError> {
         let mut source = FileSource::open(&subject.path).map_err(BenchError::usage)?;
         let mut batch = PacketBatch::default();
@@ -132,7 +132,7 @@ impl Pass<'_> {
                     true => self.pipeline.on_packet(&packet),
                     false => self.now.lost += 1,
                 }
-                // A clock read for each packet would be part of what is measured.
+                // Reading the clock for each packet would be part of the measurement.
                 if self.now.packets.is_multiple_of(64) {
                     self.look();
                 }
@@ -143,11 +143,11 @@ impl Pass<'_> {
         Ok(self.started.elapsed().as_secs_f64())
     }
 
-    /// Until a line at the pace has carried so many bytes.
+    /// Waits until a line at the pace has carried this many bytes.
     fn wait_for(&self, bytes: u64) {
         let Some(pace) = self.pace else { return };
         let due = Duration::from_secs_f64(bytes as f64 / pace);
-        // Late already: most packets are, for one that waits many have gathered.
+        // Checked only every 16 packets: after a wait, many packets have gathered, so most are late already.
         if self.now.packets.is_multiple_of(16) {
             while let Some(early) = due.checked_sub(self.started.elapsed()) {
                 if early.is_zero() {
@@ -162,7 +162,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes an interval down when it is over.
+    /// Records an interval when it is over.
     fn look(&mut self) {
         let at_s = self.started.elapsed().as_secs_f64();
         if at_s < (self.intervals.len() + 1) as f64 * self.interval_s {
@@ -179,7 +179,7 @@ impl Pass<'_> {
     }
 }
 
-/// Runs a capture as fast as it goes, then at a pace with losses in turns; the figures for the JSON.
+/// Runs a capture as fast as possible, then at a pace with phases of losses; returns the figures for the JSON.
 pub fn run(
     subject: &SubjectCapture,
     shares: &[f64],
@@ -232,7 +232,7 @@ pub fn run(
     }))
 }
 
-/// Counters as figures of each interval.
+/// The counters as figures per interval.
 fn intervals(seen: &[Seen]) -> Vec<Value> {
     let before = std::iter::once(Seen::default()).chain(seen.iter().copied());
     let figure = |(before, seen): (Seen, &Seen)| {
@@ -257,7 +257,7 @@ mod tests {
     use crate::console::Unread;
     use crate::scratch::Scratch;
 
-    /// Losses come in their turns and nowhere else, with a stretch of the same length around each.
+    /// Losses occur only in their phases, which are surrounded by phases of the same length without losses.
     #[test]
     fn losses_take_turns() {
         let turns = Turns::of(&[0.01, 0.05], 1000);
@@ -268,8 +268,8 @@ mod tests {
         );
     }
 
-    /// Of a capture that loses every packet in the middle, nothing is lost before and after; every packet and every
-    /// operation is in some interval but for those of the last, unfinished one.
+    /// If every packet in the middle of a capture is lost, nothing is lost before and after; every packet and every
+    /// operation is in some interval, except those of the last, unfinished one.
     #[test]
     fn intervals_account_for_a_capture() {
         let file = concat!(

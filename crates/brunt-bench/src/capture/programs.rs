@@ -1,5 +1,7 @@
-//! The programs that analyse a capture: Brunt, tshark, nfstrace. Each is a separate process, measured from
-//! start to end. The one rule: a program's results are read from its output, never assumed.
+//! The programs that analyse a capture: Brunt, tshark, nfstrace. Each is a separate process, measured
+//! from start to end.
+//!
+//! The rule: a program's results are read from its output, never assumed.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -38,25 +40,25 @@ const FIELDS: [&str; 17] = [
     "nfs.opcode",
     "nfs.status",
 ];
-/// Where Debian puts nfstrace's analyzers.
+/// The path of nfstrace's analyzer in Debian.
 const BREAKDOWN: &str = "/usr/lib/nfstrace/libbreakdown.so";
 
-/// One who is measured.
+/// A program to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `brunt analyze` on one core.
     Analyses,
     /// `brunt capture --out` on two cores.
     Trace,
-    /// The same without some of the trace's tables.
+    /// Like [`Program::Trace`], without some of the trace's tables.
     TraceWithout(TablesLeftOut),
-    /// tshark, with its fields of NFS written.
+    /// tshark, writing its NFS fields.
     Tshark,
-    /// nfstrace, with its histograms of latencies.
+    /// nfstrace, with its latency histograms.
     Nfstrace,
 }
 
-/// Tables that a trace can do without, since others have what they are made of.
+/// Tables that can be omitted from a trace, since they can be derived from other tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TablesLeftOut {
     /// `latency_histograms`.
@@ -68,7 +70,7 @@ pub enum TablesLeftOut {
 }
 
 impl TablesLeftOut {
-    /// The tables that are left out.
+    /// The omitted tables.
     pub fn tables(self) -> &'static [&'static str] {
         match self {
             TablesLeftOut::Histograms => &["latency_histograms"],
@@ -78,25 +80,25 @@ impl TablesLeftOut {
     }
 }
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Debug)]
 pub struct ProgramRun {
-    /// From the start of the process to its end.
+    /// From the start to the end of the process.
     pub wall: Duration,
-    /// Its processor time, all threads.
+    /// CPU time of all threads.
     pub cpu: Duration,
-    /// The most memory that it held.
+    /// Peak memory.
     pub resident_bytes_max: u64,
-    /// Calls that it found; of nfstrace and tshark, see [`Program::run`].
+    /// Calls that it found; for nfstrace and tshark, see [`Program::run`].
     pub calls: u64,
-    /// Bytes of the trace, where one was written.
+    /// Bytes of the trace, if one was written.
     pub trace_bytes: Option<u64>,
-    /// What they are of; empty where none was written.
+    /// The trace's bytes by content; empty if none was written.
     pub extents: Vec<ExtentSizes>,
 }
 
 impl Program {
-    /// Those that are compared with each other, ourselves first.
+    /// The programs to compare, our own first.
     pub const ALL: [Program; 4] = [
         Program::Analyses,
         Program::Trace,
@@ -104,7 +106,7 @@ impl Program {
         Program::Tshark,
     ];
 
-    /// For people.
+    /// Its display name.
     pub fn name(self) -> &'static str {
         match self {
             Program::Analyses => "ours, all analyses, one core",
@@ -117,7 +119,7 @@ impl Program {
         }
     }
 
-    /// Why it is left out on this machine, if it is.
+    /// Why it cannot run on this machine, if so.
     pub fn missing(self) -> Option<String> {
         match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => None,
@@ -130,12 +132,13 @@ impl Program {
         }
     }
 
-    /// Whether it finds operations in such a capture. nfstrace knows NFS only, and tshark is asked for fields of NFS.
+    /// Whether it finds operations in this capture. nfstrace supports only NFS, and tshark is asked
+    /// only for NFS fields.
     pub fn reads(self, subject: &SubjectCapture) -> bool {
         !subject.scsi || !matches!(self, Program::Tshark | Program::Nfstrace)
     }
 
-    /// How many cores it may use; `None` is all.
+    /// Maximum number of cores; `None` for all.
     fn cores(self) -> Option<usize> {
         match self {
             Program::Analyses => Some(1),
@@ -144,11 +147,11 @@ impl Program {
         }
     }
 
-    /// Works a capture off. tshark's calls are those that it shows as NFS, nfstrace's are the pairs of
-    /// call and reply in its histograms.
+    /// Processes a capture. tshark's calls are those that it shows as NFS; nfstrace's are the pairs of call and reply
+    /// in its histograms.
     ///
     /// # Errors
-    /// It does not start, fails, or wrote something else than it should.
+    /// It does not start, it fails, or its output is not as expected.
     pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || program::brunt().map(Command::new);
@@ -177,7 +180,7 @@ impl Program {
                 &mut command
             }
             Program::Tshark => &mut command,
-            // It writes a file for each connection into the folder in which it runs.
+            // It writes a file for each connection into its working directory.
             Program::Nfstrace => command
                 .args(["-m", "stat", "-a", BREAKDOWN, "-I"])
                 .arg(capture),
@@ -246,8 +249,8 @@ impl Program {
     }
 }
 
-/// `reorder` has it wait for segments that come late: without it, it misses some operations of a whole
-/// capture; with it, it waits for lost segments for ever and finds next to nothing of a lossy one.
+/// `reorder` makes tshark wait for late segments. Without it, tshark misses some operations of a whole capture; with
+/// it, tshark waits for lost segments forever and finds next to nothing in a lossy one.
 fn tshark(capture: &Path, reorder: bool) -> Command {
     let mut command = peers::command("tshark");
     command.arg("-n").arg("-r").arg(capture);
@@ -265,7 +268,7 @@ fn tshark(capture: &Path, reorder: bool) -> Command {
     command
 }
 
-/// The operations of all of nfstrace's histograms: each protocol's total, without those of sessions.
+/// The sum of operations in nfstrace's histograms: the total of each protocol, excluding those of sessions.
 fn histogram_operations(lines: &[String]) -> Option<u64> {
     let (mut operations, mut of_session) = (None, false);
     for line in lines {
@@ -281,8 +284,8 @@ fn histogram_operations(lines: &[String]) -> Option<u64> {
     operations
 }
 
-/// The messages of a line of [`FIELDS`]: the client's address and port, the xid, whether it is a reply.
-/// A frame with several messages lists what they have.
+/// The messages in a line of [`FIELDS`]: the client's address and port, the xid, and whether it is a reply. A frame
+/// with several messages lists all of them.
 pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
     let mut fields = line.split('\t').skip(1);
     let mut next = || fields.next().unwrap_or_default();
@@ -297,7 +300,7 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
         })
 }
 
-/// tshark's fields of a capture with losses, a line at a time.
+/// Passes on tshark's fields of a lossy capture, line by line.
 ///
 /// # Errors
 /// It does not start, or fails.
@@ -323,7 +326,7 @@ pub fn each_line_of_tshark(
     Ok(())
 }
 
-/// Runs `start` with only the first so many of our processors: what it starts inherits them.
+/// Runs `start` restricted to the first `cores` of our CPUs, which its child processes inherit.
 fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Some(cores) = cores else { return start() };
     let all = sched_getaffinity(None)?;
@@ -342,7 +345,7 @@ fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> i
 mod tests {
     use super::*;
 
-    /// Totals of protocols are added up, those of sessions are not counted again.
+    /// The totals of protocols are added up; those of sessions are not counted again.
     #[test]
     fn nfstraces_totals() {
         let check = |text: &str, expected: Option<u64>| {
@@ -362,7 +365,7 @@ mod tests {
         );
     }
 
-    /// A frame's messages are told apart, and each names its client.
+    /// The messages in a frame are separated, and each names its client.
     #[test]
     fn tsharks_messages() {
         let check = |line: &str, expected: &[((&str, &str), u32, bool)]| {
@@ -383,7 +386,7 @@ mod tests {
         check("", &[]);
     }
 
-    /// What is started has one core, and we have ours again afterwards.
+    /// A child process gets one core, and our own restriction is lifted afterwards.
     #[test]
     fn cores_are_given_back() {
         let before = sched_getaffinity(None).unwrap();

@@ -1,5 +1,5 @@
-//! `brunt-bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as
-//! fast as the interface accepts it, to test a live capture at the other end.
+//! `brunt-bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as fast as
+//! the interface accepts it, to test a live capture at the other end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,28 +10,28 @@ use serde_json::json;
 
 use crate::{BenchError, BenchResult, Console};
 
-/// Frames sent by one call.
+/// Frames per send call.
 const BATCH: usize = 64;
-/// A file is held in memory while it is sent.
+/// Limit, because a file is held in memory while it is sent.
 const FILE_BYTES_MAX: usize = 4 << 30;
 
-/// How to send.
+/// How to send a file.
 pub struct Replay<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// So often,
+    /// Number of times to send the file,
     pub times: u32,
-    /// or for this long.
+    /// or how long to send it.
     pub duration: Option<Span>,
-    /// Gigabits a second at most.
+    /// Maximum rate in gigabits per second.
     pub rate: Option<f64>,
 }
 
 impl Replay<'_> {
-    /// Sends a file, and says how fast that went.
+    /// Sends a file and prints the rate.
     ///
     /// # Errors
-    /// The file is none, or the interface does not take it.
+    /// The file is not a capture, or the interface refuses it.
     pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(BenchError::usage(
@@ -82,10 +82,10 @@ impl Replay<'_> {
     }
 }
 
-/// Where a frame lies, and its length.
+/// Offset and length of a frame.
 type FrameExtent = (usize, usize);
 
-/// The file's packets, one behind the other.
+/// The file's packets, concatenated.
 fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     let mut source = FileSource::open(file).map_err(BenchError::usage)?;
     let (mut batch, mut bytes, mut frames) = (PacketBatch::default(), Vec::new(), Vec::new());

@@ -1,6 +1,8 @@
 //! iSCSI exchanges for generated captures: a login without digests, then READ (10), WRITE (10) and SYNCHRONIZE CACHE
-//! (10) on one logical unit, as an initiator with immediate data and a target with status in its last Data-In send
-//! them. Called by [`super::compose`]. The one rule: tags are numbers of commands, none comes twice.
+//! (10) on one logical unit, as sent by an initiator with immediate data and a target with status in its last Data-In.
+//! Called by [`super::compose`].
+//!
+//! The rule: tags are command numbers, so none occurs twice.
 
 use brunt_wire::iscsi::pdu::{
     Bhs, DataIn, LoginRequest, LoginResponse, OPCODE_IMMEDIATE, ScsiCommand, ScsiResponse, U24,
@@ -22,7 +24,7 @@ fn put(stream: &mut Vec<u8>, header: impl Into<Bhs>, data: &[u8]) {
     stream.resize(stream.len() + padded(data.len()) - data.len(), 0);
 }
 
-/// The login of client `number` and its answer: one exchange, straight into the full feature phase.
+/// The login of client `number` and its response: one exchange, straight into the full feature phase.
 pub fn login(number: u8) -> (Vec<u8>, Vec<u8>) {
     let flags = FINAL | 1 << 2 | code::login::STAGE_FULL_FEATURE;
     let (mut request, mut response) = (Vec::new(), Vec::new());

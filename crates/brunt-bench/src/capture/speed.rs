@@ -11,13 +11,13 @@ use crate::sample::{extremes, median};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// On a shorter capture it is the start of a program that is measured: its rates are not judged.
+/// Rates are not judged on shorter captures, where the program's start dominates.
 const JUDGED_BYTES_MIN: u64 = 32 << 20;
 
-/// What one of them did on one capture.
+/// A program's runs on one capture.
 struct Contestant {
     program: Program,
-    /// What it was given: the capture, or the first part of it.
+    /// Its input: the capture, or the first part of it.
     subject: SubjectCapture,
     runs: Vec<ProgramRun>,
 }
@@ -31,7 +31,7 @@ impl Contestant {
         self.subject.wire_bytes as f64 * 8e-9 / run.wall.as_secs_f64()
     }
 
-    /// For each second of processor time.
+    /// Per second of CPU time.
     fn gbit_per_cpu_s(&self, run: &ProgramRun) -> f64 {
         self.subject.wire_bytes as f64 * 8e-9 / run.cpu.as_secs_f64()
     }
@@ -40,7 +40,7 @@ impl Contestant {
         self.subject.calls as f64 / run.wall.as_secs_f64()
     }
 
-    /// The most of all rounds.
+    /// The maximum over all rounds.
     fn resident_bytes(&self) -> u64 {
         self.runs
             .iter()
@@ -99,7 +99,7 @@ pub fn run(
         }
         let zstd_bytes = zstd_bytes(subject)?;
         tables.push(print(subject, &contestants, zstd_bytes, output));
-        // What follows needs the page cache.
+        // The next capture needs the page cache.
         if subject.path.starts_with(scratch.join("")) {
             let _ = std::fs::remove_file(&subject.path);
         }
@@ -108,7 +108,7 @@ pub fn run(
     Ok(())
 }
 
-/// Who is there; says who is not.
+/// The installed programs; notes those that are missing.
 pub fn present(output: &dyn Console) -> Vec<Program> {
     let missing = Program::ALL.iter().filter_map(|program| program.missing());
     missing.for_each(|why| output.note(format_args!("left out: {why}")));
@@ -118,7 +118,7 @@ pub fn present(output: &dyn Console) -> Vec<Program> {
         .collect()
 }
 
-/// Those of `present` that find operations in such a capture.
+/// The `present` programs that find operations in this capture.
 pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
     present
         .iter()
@@ -127,7 +127,7 @@ pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
         .collect()
 }
 
-/// The length of `zstd -3` of a capture.
+/// The size of a capture compressed with `zstd -3`.
 fn zstd_bytes(subject: &SubjectCapture) -> Result<u64, BenchError> {
     struct Count(u64);
     impl std::io::Write for Count {
@@ -215,7 +215,7 @@ fn print(
     })
 }
 
-/// What the trace's bytes are of, with and without compression (Figure 9 of the Chronicle paper).
+/// The trace's bytes by content, with and without compression (Figure 9 of the Chronicle paper).
 fn extents(contestants: &[Contestant], output: &dyn Console) -> Vec<Value> {
     let found = contestants
         .iter()
@@ -238,7 +238,7 @@ fn extents(contestants: &[Contestant], output: &dyn Console) -> Vec<Value> {
     found.map(line).collect()
 }
 
-/// A figure that is held against a goal, or a ratio that has none.
+/// A figure that is compared with a goal, or a ratio without a goal.
 struct Verdict {
     text: String,
     value: f64,
@@ -341,7 +341,7 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
     for program in [Program::Nfstrace, Program::Tshark] {
         let Some(other) = find(program) else { continue };
         for ours in [analyses, trace] {
-            // Round by round: the machine's speed drifts.
+            // Within each round, because the machine's speed drifts.
             let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
                 let pairs = ours.runs.iter().zip(&other.runs);
                 median(

@@ -1,5 +1,6 @@
-//! The input of a measurement: a capture as a plain pcap file that every program reads, and its content. The
-//! one rule: files generated for the run are removed with it.
+//! The input of a measurement: a capture as a plain pcap file that every program can read, and its content.
+//!
+//! The rule: files generated for the run are removed with it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,24 +14,24 @@ use super::compose::{CaptureContent, compose};
 use crate::BenchError;
 use crate::scratch::Scratch;
 
-/// What is expected of a kind of capture, on two cores of the kind of machine that the goals were set on.
+/// The goals for a kind of capture, on two cores of a machine like the one on which they were set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goals {
-    /// One core, all analyses: gigabits a second.
+    /// One core, all analyses: gigabits per second.
     pub analyses_gbit: f64,
-    /// Two cores, the trace written: gigabits a second.
+    /// Two cores, writing the trace: gigabits per second.
     pub trace_gbit: Option<f64>,
-    /// The same in calls a second.
+    /// The same in calls per second.
     pub trace_calls: Option<f64>,
-    /// So many times smaller than the capture is the trace.
+    /// The capture's size divided by the trace's.
     pub smaller: f64,
-    /// Whether the trace is to be smaller than `zstd -3` of the capture.
+    /// Whether the trace must be smaller than the capture compressed with `zstd -3`.
     pub below_zstd: bool,
 }
 
-/// Memory, whatever the capture is.
+/// The memory goal for any capture.
 pub const MEMORY_BYTES_MAX: u64 = 300 << 20;
-/// Bytes a call from which on it counts as one that moves data.
+/// Calls with at least this many bytes on average count as data transfers.
 const LARGE_CALL_BYTES: u64 = 16 << 10;
 /// Packets longer than this are jumbo frames.
 const ORDINARY_PACKET_BYTES: u32 = 1600;
@@ -56,7 +57,7 @@ impl Goals {
 /// A capture.
 #[derive(Clone, Debug)]
 pub struct SubjectCapture {
-    /// For people.
+    /// Its display name.
     pub name: String,
     /// A plain pcap file.
     pub path: PathBuf,
@@ -64,27 +65,27 @@ pub struct SubjectCapture {
     pub file_bytes: u64,
     /// Packets in it.
     pub packets: u64,
-    /// Their length on the wire.
+    /// Their total length on the wire.
     pub wire_bytes: u64,
-    /// The longest of them.
+    /// The length of the longest packet.
     pub packet_bytes_max: u32,
     /// RPC calls and SCSI commands in it.
     pub calls: u64,
-    /// Whether those are SCSI commands, mostly: programs that know NFS only are left out.
+    /// Whether these are mostly SCSI commands: programs that only know NFS are left out.
     pub scsi: bool,
-    /// Whether it was made for the run: then nothing in it was sent twice.
+    /// Whether it was generated for the run, so that nothing in it was retransmitted.
     pub made: bool,
 }
 
 impl SubjectCapture {
-    /// A file of the user's.
+    /// A file given by the user.
     pub fn of_file(file: &Path, scratch: &Scratch) -> Result<SubjectCapture, BenchError> {
         let name = file
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
-            // The programs run in folders of their own.
+            // The programs run in other working directories.
             return SubjectCapture::new(name, file.canonicalize().map_err(mistake)?);
         }
         let path = scratch.join(&format!("{name}.pcap"));
@@ -122,12 +123,12 @@ impl SubjectCapture {
         })
     }
 
-    /// What is expected on it.
+    /// The goals for this capture.
     pub fn goals(&self) -> Goals {
         Goals::of(self)
     }
 
-    /// The first part of it as another file, and the packets in that: at most `bytes` long.
+    /// The first part of it as another file: its packets up to a total of `bytes`.
     pub fn part(&self, bytes: u64, to: &Path) -> Result<SubjectCapture, BenchError> {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
@@ -142,7 +143,7 @@ impl SubjectCapture {
     }
 }
 
-/// Calls and commands, and how many of them are commands.
+/// The number of calls and commands, and how many of them are commands.
 fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
     struct Commands(u64);
     impl brunt_capture::Sink for Commands {
@@ -158,7 +159,7 @@ fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
     Ok((ledger.calls, outcome.sink.0))
 }
 
-/// Whether a file is classic pcap as it stands: what every program reads.
+/// Whether a file is uncompressed classic pcap, which every program reads.
 fn is_plain(file: &Path) -> io::Result<bool> {
     let mut magic = [0; 4];
     let read = File::open(file)?.take(4).read(&mut magic)?;
@@ -172,18 +173,18 @@ fn is_plain(file: &Path) -> io::Result<bool> {
             .any(|number| matches!(number, 0xa1b2_c3d4 | 0xa1b2_3c4d)))
 }
 
-/// What is to become of a packet.
+/// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// It is written.
+    /// Write it.
     Yes,
-    /// It is left out.
+    /// Leave it out.
     No,
-    /// It and all others behind it are left out.
+    /// Leave out it and all later ones.
     End,
 }
 
-/// Copies the packets of a capture that are wanted; `keep` is asked with each packet's number.
+/// Copies the selected packets of a capture; `keep` is called with each packet and its number.
 pub fn write_packets(
     from: &Path,
     to: &Path,
@@ -211,9 +212,9 @@ pub fn write_packets(
     Ok(())
 }
 
-/// A capture that is made for the run.
+/// A capture that is generated for the run.
 pub struct Made {
-    /// For people.
+    /// Its display name.
     pub name: &'static str,
     load: CaptureContent,
     mtu: usize,
@@ -221,7 +222,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// All of them: as many calls as the captures had that the goals were set on.
+    /// All of them, with as many calls as the captures on which the goals were set.
     pub const ALL: [Made; 4] = [
         Made {
             name: "64 KiB READ and WRITE, MTU 1500",
@@ -249,7 +250,7 @@ impl Made {
         },
     ];
 
-    /// Makes it in a folder; a tenth of it for a look.
+    /// Generates it in a folder; a tenth of it if `quick`.
     pub fn subject(&self, folder: &Path, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = folder.join(format!(
             "{}-{}.pcap",

@@ -1,5 +1,5 @@
-//! Estimates of clocks whose true offsets are known. Each is made as a controller makes its first: of sixteen rounds over the
-//! conversation with the agent, and of nothing before.
+//! Estimates clocks whose true offsets are known. Each estimate is made like a controller's first one: from sixteen
+//! rounds over the connection to the agent, without earlier data.
 
 use brunt_core::{Clock, Nanos};
 use brunt_host::{ClockEstimate, ClockTrack, HostNews, RemoteHost};
@@ -9,12 +9,12 @@ use super::LinkKind;
 use super::town::{Town, TownHost};
 use crate::{BenchError, Console};
 
-/// Rounds of an estimate: those of `brunt run` before the first run.
+/// Rounds per estimate: as many as `brunt run` makes before the first run.
 const ROUNDS: u32 = 16;
-/// The share of estimates that have to hold the truth.
+/// Minimum share of estimates that must contain the true offset.
 const HELD_MIN: f64 = 0.99;
 
-/// Estimates of all hosts together, over links of this kind.
+/// Makes estimates for all hosts together, over links of this kind.
 pub(super) fn measure(
     town: &Town,
     link: &LinkKind,
@@ -74,7 +74,7 @@ pub(super) fn measure(
     }))
 }
 
-/// So many estimates of one host.
+/// Makes `count` estimates for one host.
 fn estimates_of(
     town: &Town,
     host: &TownHost,

@@ -1,7 +1,9 @@
-//! What many agents with a light load cost their controller: processor time, memory and bytes, for each number of agents.
+//! Measures the cost of many lightly loaded agents to their controller: CPU time, memory and bytes, for
+//! each number of agents.
 //!
-//! The hosts are not sampled: all of them would sample this one machine, which is more than the load.
-//! The rule: the controller is `brunt run` in a process of its own, measured from its start to its end by the kernel.
+//! The hosts are not sampled: all of them would sample this one machine, which is more work than the load.
+//!
+//! The rule: the controller is `brunt run` in a separate process, measured by the kernel from start to end.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,10 +18,10 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
 
-/// Requests a second of each agent.
+/// Requests per second for each agent.
 const RATE: u32 = 10;
 
-/// One number of agents after the other.
+/// Measures one number of agents after the other.
 pub(super) fn measure(
     numbers: &[u16],
     seconds: u64,
@@ -28,7 +30,7 @@ pub(super) fn measure(
     let scratch = Scratch::new(None, "agents")?;
     let authority = Authority::in_folder(scratch.path()).map_err(BenchError::failed)?;
     let controller = authority.controller().map_err(BenchError::failed)?;
-    // One host has all of them and the controller: what is measured is what they cost, not a network.
+    // One host runs all agents and the controller, so their cost is measured without a network.
     let lab = Lab::new(["here"], Clock::Monotonic).map_err(BenchError::failed)?;
     let here = lab.host("here").map_err(BenchError::failed)?;
     let address = here.address();
@@ -81,7 +83,7 @@ pub(super) fn measure(
     Ok(json!(rows))
 }
 
-/// A light load on agents at these ports, as a user writes it.
+/// An experiment with a light load on agents at these ports, as a user would write it.
 fn experiment(address: &str, ports: &[u16], controller: &Path, seconds: u64) -> String {
     let host = |(index, port): (usize, &u16)| {
         let identity = controller.display();
@@ -101,7 +103,7 @@ fn experiment(address: &str, ports: &[u16], controller: &Path, seconds: u64) -> 
     )
 }
 
-/// What a run cost, printed.
+/// Prints the cost of a run.
 fn row(number: u16, seconds: u64, spent: &Spent, summary: &Value, output: &dyn Console) -> Value {
     let hosts = summary["points"][0]["runs"][0]["hosts"]
         .as_array()

@@ -1,8 +1,9 @@
-//! `brunt-bench hosts`: how well the clocks of other hosts are known, how far apart their workers start, and what many agents
-//! cost their controller.
+//! `brunt-bench hosts`: how accurately the clocks of other hosts are estimated, how far apart their workers start, and
+//! how much many agents cost their controller.
 //!
-//! All hosts are this machine, so the true offset of a clock is what its agent shifts it by. The rule: agents and bare
-//! processes start in turns, at times of one clock.
+//! All hosts are on this machine, so a clock's true offset is the shift that its agent applies.
+//!
+//! The rule: agents and bare processes start in turns, at times of one clock.
 
 mod clocks;
 mod crowd;
@@ -20,23 +21,23 @@ use std::time::Duration;
 use crate::{BenchError, BenchResult, Console};
 use town::Town;
 
-/// Hosts of the first two parts.
+/// Number of hosts in the first two parts.
 const HOSTS: usize = 8;
-/// How far clocks are shifted at most, either way.
+/// Maximum shift of a clock, in either direction.
 const SHIFT_MAX_NS: f64 = 500e6;
 
-/// What is measured
+/// Hosts with separate clocks: the accuracy of clock estimates and starts, and the cost of agents
 #[derive(Clone, Debug)]
 pub struct HostsBench {
-    /// Estimates of clocks over each kind of link.
+    /// Clock estimates per kind of link.
     pub estimates: u32,
     /// Starts of each side.
     pub rounds: u32,
-    /// How many agents there are, one after the other.
+    /// Numbers of agents, measured one after the other.
     pub agents: Vec<u16>,
-    /// Seconds of each run with many agents.
+    /// Duration of each run with many agents, in seconds.
     pub seconds: u64,
-    /// The shifts of clocks follow from it.
+    /// Seed of the clocks' shifts.
     pub seed: u64,
 }
 
@@ -73,10 +74,10 @@ impl LinkKind {
 }
 
 impl HostsBench {
-    /// Measures and prints.
+    /// Measures and prints the results.
     ///
     /// # Errors
-    /// Something that is needed is missing, or an interval does not hold the truth often enough.
+    /// A prerequisite is missing, or the intervals do not contain the true offset often enough.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let mut random = Random::new(self.seed);
         let shifts: Vec<i64> = (0..HOSTS)

@@ -1,7 +1,8 @@
-//! How far apart the workers of eight hosts start, and bare processes that sleep until the same time: in turns.
+//! Measures how far apart the workers of eight hosts start, in turns with bare processes that sleep
+//! until the same time.
 //!
-//! The rule: a host's start is dated by the true offset of its clock, which is known here, so that an error of its estimate is
-//! part of the spread. What Brunt itself would say of it is printed beside.
+//! The rule: a host's start is dated with the true offset of its clock, which is known here, so the error of its
+//! estimate is part of the spread. Brunt's own estimate of the spread is printed next to it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -25,18 +26,19 @@ use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
 
-/// Bare processes have so long to be asleep: as long as hosts have from being told of a start, and more than a program takes to
-/// be loaded.
+/// How early bare processes are started before their time: as much notice as hosts get, and more than a
+/// program takes to load.
 const NOTICE: Duration = Duration::from_millis(600);
 
-/// A bare process prints when it woke up, and ends, so much later: who wakes first takes no processor from the others.
+/// A bare process prints its wake-up time and exits only this much later, so that the first to wake takes no
+/// CPU from the others.
 const APART: Duration = Duration::from_millis(100);
 
-/// Sleeps until this time of `CLOCK_MONOTONIC`, in nanoseconds; when this thread woke up. Returns when others that slept until
-/// the same time have woken up, too.
+/// Sleeps until this time of `CLOCK_MONOTONIC`, in nanoseconds, and returns when this thread woke up. Returns only
+/// after others that slept until the same time have woken up, too.
 ///
 /// # Errors
-/// The time is none.
+/// The time is invalid.
 pub fn sleep_until(at: u64) -> Result<u64, BenchError> {
     let time = Timespec {
         tv_sec: (at / 1_000_000_000) as i64,
@@ -55,17 +57,17 @@ pub fn sleep_until(at: u64) -> Result<u64, BenchError> {
     }
 }
 
-/// What one round of the hosts gave, in microseconds.
+/// The result of one round of the hosts, in microseconds.
 struct HostsStarted {
-    /// Between the first and the last, truly.
+    /// The true time between the first and the last start.
     spread: f64,
-    /// The last after the time that all were told.
+    /// How late the last host started, compared with the agreed time.
     last: f64,
-    /// As Brunt says it.
+    /// Brunt's own estimate.
     told: StartSpread,
 }
 
-/// Rounds of both sides.
+/// Runs the rounds of both sides.
 pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<Value, BenchError> {
     let places = town
         .hosts
@@ -77,7 +79,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
         hosts,
         ..Workload::default()
     };
-    // One each, answered when all have woken up: who wakes first takes no processor from the others by going on or ending.
+    // One request per worker, answered after all have woken up, so the first to wake takes no CPU from the others.
     workload.stop.requests = Some(town.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     let load = HostLoad::new(
@@ -91,7 +93,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
         load.open(&LoadTarget::default(), &AtomicBool::new(false))
             .map_err(BenchError::failed)
     };
-    // Connections that were made there stay there.
+    // The connections keep referring to the controller's namespace.
     town.on_controller(open)?;
     for round in 0..rounds {
         if output.is_interrupted() {
@@ -145,7 +147,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
     }))
 }
 
-/// Bare processes, one on each host: spread, and how late the last was.
+/// Starts a bare process on each host; returns the spread and the lateness of the last one.
 fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
     let at = Clock::Monotonic.now().after(NOTICE);
     let mut sleepers = Vec::new();
@@ -174,7 +176,7 @@ fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
     Ok((late[late.len() - 1] - late[0], late[late.len() - 1]))
 }
 
-/// Workers of the hosts, as an experiment starts them.
+/// Starts the hosts' workers as an experiment does.
 fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, BenchError> {
     let order = RunOrder {
         run,
@@ -193,7 +195,7 @@ fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, B
     let truly = |(figures, host): (&HostFigures, &super::town::TownHost)| {
         let ([low, high], began) = (figures.clock_ahead_ns?, figures.began_us?);
         let middle = low + (high - low) / 2;
-        // Dated by the middle of the interval: what that is off is known here.
+        // Dated with the middle of the interval; its error is known here.
         Some(began + (middle - host.shift_ns) as f64 / 1e3)
     };
     let began: Option<Vec<f64>> = hosts.iter().zip(&town.hosts).map(truly).collect();

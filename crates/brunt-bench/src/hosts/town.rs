@@ -1,6 +1,6 @@
-//! A controller and hosts, each a network namespace behind a link of its own, with sshd or an agent that listens.
+//! A controller and hosts, each a network namespace behind its own link, with an sshd or a listening agent.
 //!
-//! The rule: what a town started ends with it.
+//! The rule: everything that a town started ends with it.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -18,26 +18,26 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
 
-/// Where agents listen: each host has all ports of its own.
+/// The port on which agents listen: each host has its own ports.
 const PORT: u16 = 7420;
-/// Nothing here takes longer.
+/// Longer than anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// The program and its version, as `brunt --version` prints it: all crates have one.
+/// The program and its version, as `brunt --version` prints it: all crates share one version.
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
-/// One of the hosts.
+/// A host of the town.
 pub(super) struct TownHost {
     pub name: String,
     pub host: Host,
-    /// How far ahead its clocks are.
+    /// How far its clocks are ahead.
     pub shift_ns: i64,
-    /// As the controller reaches it.
+    /// How the controller reaches it.
     pub place: HostPlace,
 }
 
-/// The controller's place and the hosts.
+/// The controller's host and the other hosts.
 pub(super) struct Town {
-    // Before the lab: what runs on it ends first.
+    // Declared before the lab, so that servers on it end first.
     _servers: Vec<Guarded>,
     pub hosts: Vec<TownHost>,
     pub controller: Host,
@@ -46,10 +46,10 @@ pub(super) struct Town {
 }
 
 impl Town {
-    /// Hosts whose clocks are shifted by so much, behind links of this kind.
+    /// Builds hosts whose clocks are shifted by these offsets, behind links of this kind.
     ///
     /// # Errors
-    /// The machine refuses, or a server does not start.
+    /// The operating system refuses, or a server does not start.
     pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Town, BenchError> {
         let names: Vec<String> = (1..=shifts_ns.len())
             .map(|number| format!("h{number}"))
@@ -132,10 +132,10 @@ impl Town {
         })
     }
 
-    /// Does something on the controller's host.
+    /// Runs `work` on the controller's host.
     ///
     /// # Errors
-    /// What `work` answers.
+    /// Those of `work`.
     pub fn on_controller<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, BenchError> + Send,
@@ -145,7 +145,7 @@ impl Town {
             .map_err(BenchError::failed)?
     }
 
-    /// As the commands of a user reach a host.
+    /// Connection options for a host, as for a user's commands.
     ///
     /// # Errors
     /// The controller's certificate cannot be read.
@@ -175,7 +175,7 @@ impl Town {
         })
     }
 
-    /// How many of them have sshd.
+    /// Notes how many hosts are reached through sshd.
     pub fn say_how_hosts_are_reached(&self, output: &dyn Console) {
         let by_ssh = |host: &&TownHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
@@ -189,7 +189,7 @@ impl Town {
 fn can_serve_ssh() -> bool {
     let is_root = std::fs::metadata("/proc/self")
         .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    // In a user namespace of ours there is a single user, and sshd switches to another.
+    // Our user namespace may map only a single user, but sshd switches to another one.
     let all_users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let all_users = all_users
         .split_whitespace()
@@ -210,7 +210,7 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
             return Err(BenchError::failed(format!("ssh-keygen: {made}")));
         }
     }
-    // The privilege separation folder, which Debian's service makes when it starts.
+    // The privilege separation folder, which Debian's service creates when it starts.
     let _ = std::fs::create_dir_all("/run/sshd");
     let at = scratch.path().display();
     let config = format!(
@@ -220,7 +220,7 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     std::fs::write(scratch.join("ssh_config"), config).map_err(BenchError::failed)
 }
 
-/// sshd on a host. The shift is the host's, not something that a controller asks for.
+/// Starts sshd on a host. The shift belongs to the host; the controller doesn't request it.
 fn serve_ssh(
     scratch: &Scratch,
     name: &str,
@@ -237,7 +237,7 @@ fn serve_ssh(
          \"$SSH_ORIGINAL_COMMAND\" | sed 's/agent --stdio/agent --stdio --clock-shift-ns={shift_ns}/')\"\n"
     );
     std::fs::write(&file, config).map_err(BenchError::failed)?;
-    // sshd starts itself again by its path.
+    // sshd re-executes itself by its path.
     let path = ["/usr/sbin/sshd", "/usr/bin/sshd", "/sbin/sshd"]
         .into_iter()
         .find(|path| PathBuf::from(path).is_file());
@@ -266,7 +266,7 @@ fn serve_ssh(
     Ok(server)
 }
 
-/// An agent that listens on a host, and its port.
+/// Starts a listening agent on a host; returns it and its port.
 pub(super) fn serve_agent(
     host: &Host,
     listen: &str,

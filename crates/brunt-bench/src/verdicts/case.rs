@@ -5,31 +5,31 @@ use brunt_result::degradation::{FaultSpan, IntervalFigures};
 
 use super::noise::Shape;
 
-/// Runs of an experiment.
+/// Runs per experiment.
 pub(super) const RUNS: usize = 4;
 /// Requests per second before a fault.
 const LEVEL: f64 = 10_000.0;
 /// Mean response time before a fault.
 const RESPONSE_US: f64 = 500.0;
 
-/// What a fault does to the rate.
+/// The effect of a fault on the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// Takes this share while it is there.
+    /// Takes this share for the duration of the fault.
     Drop(f64),
-    /// Takes everything in the first third of its time, and nothing later.
+    /// Takes everything in the first third of the fault, and nothing later.
     Stall,
-    /// Takes half, and what was lost comes back in a straight line over half of the time that is left.
+    /// Takes half; afterwards the rate recovers linearly over half of the remaining time.
     Slowly,
-    /// Takes half, for good.
+    /// Takes half, permanently.
     ForGood,
-    /// An open loop is not answered; its requests are answered at once at the end.
+    /// An open loop gets no responses until the end of the fault, when all its requests complete at once.
     Backlog,
 }
 
-/// The effects of the table, with how many experiments of each shape have them for each of no effect's four.
+/// The effects of the table, by name.
 pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("none", Effect::None),
     ("drop 5 %", Effect::Drop(0.05)),
@@ -44,15 +44,15 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("stall, open loop", Effect::Backlog),
 ];
 
-/// An experiment with its truth.
+/// An experiment and its known truth.
 pub(super) struct Case {
     pub shape: Shape,
     pub effect: Effect,
     pub deviation: f64,
     pub interval_s: f64,
-    /// Where the fault is, in intervals.
+    /// The intervals of the fault.
     pub window: std::ops::Range<usize>,
-    /// The share of the rate that the effect leaves, of each interval.
+    /// The share of the rate that remains in each interval.
     pub left: Vec<f64>,
     pub has_blips: bool,
     /// Requests per second before the fault.
@@ -61,7 +61,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Draws one.
+    /// Draws an experiment.
     pub(super) fn draw(random: &mut Random, shape: Shape, effect: Effect) -> Case {
         let pick = |random: &mut Random, of: &[f64]| of[random.below(of.len() as u64) as usize];
         let count = pick(
@@ -82,7 +82,7 @@ impl Case {
         let window = begin..end.min(count - 3);
         let left = left(effect, count, &window);
         let has_blips = count >= 40 && random.chance(0.3);
-        // Few requests of a quantised rate, many of all others.
+        // Few requests for a quantised rate, many for all others.
         let level = match shape {
             Shape::Quantised => deviation.powi(-2) / interval_s,
             _ => LEVEL,
@@ -122,7 +122,7 @@ impl Case {
         }
     }
 
-    /// When the fault was there.
+    /// The time of the fault.
     pub(super) fn span(&self) -> FaultSpan {
         FaultSpan {
             start_s: self.window.start as f64 * self.interval_s,
@@ -130,7 +130,7 @@ impl Case {
         }
     }
 
-    /// The share of the rate that it took while it was there.
+    /// The share of the rate that the fault took, on average over its duration.
     pub(super) fn drop(&self) -> f64 {
         let under = &self.left[self.window.clone()];
         1.0 - under.iter().sum::<f64>() / under.len() as f64
@@ -144,7 +144,7 @@ impl Case {
             .sum()
     }
 
-    /// Seconds waited beyond the usual; `None` where the effect on response times is not made.
+    /// Seconds waited beyond the usual; `None` if the effect on response times is not modelled.
     pub(super) fn excess_wait_s(&self) -> Option<f64> {
         match self.effect {
             Effect::Backlog => {
@@ -153,14 +153,14 @@ impl Case {
             }
             Effect::Drop(share) if share < 1.0 => {
                 let time = self.window.len() as f64 * self.interval_s;
-                // A closed loop: what is slower is asked less often.
+                // A closed loop: slower requests are sent less often.
                 Some(self.level * (1.0 - share) * time * RESPONSE_US / 1e6 * share / (1.0 - share))
             }
             _ => None,
         }
     }
 
-    /// From the fault's end until less than 5 % are missing; `None` if that is never.
+    /// Time from the fault's end until less than 5 % of the rate is missing; `None` if it never recovers.
     pub(super) fn recovered_s(&self) -> Option<f64> {
         let after = &self.left[self.window.end..];
         let bad = after
@@ -170,8 +170,8 @@ impl Case {
         (bad < after.len()).then_some(bad as f64 * self.interval_s)
     }
 
-    /// The chance that a detector that knows the shape of the noise sees the effect in all runs together, at this chance
-    /// of a false alarm.
+    /// The probability that a detector that knows the shape of the noise detects the effect in all runs together, at
+    /// this probability of a false alarm.
     pub(super) fn ceiling(&self, quantile: f64, law: impl Fn(f64) -> f64) -> f64 {
         let hit: Vec<bool> = self.left.iter().map(|left| *left < 0.999).collect();
         let missing: f64 = self.left.iter().map(|left| 1.0 - left).sum();
@@ -183,20 +183,22 @@ impl Case {
         law(missing / hits as f64 / error - quantile)
     }
 
-    /// Whether the time of recovery can be known to within one interval as well.
+    /// Whether the time of recovery can be determined to within one interval, too.
     pub(super) fn recovery_is_sharp(&self) -> bool {
         if self.effect != Effect::Slowly {
             return true;
         }
-        // A line's end, fitted to that many intervals, has twice the error of their mean; it returns 0.5 on its way.
+        // The end of a line that is fitted to this many intervals has twice the error of their mean; the
+        // line rises by 0.5.
         let intervals = ((self.left.len() - self.window.end) / 2).max(1) as f64;
         let error = 2.0 * self.shape.surprise(self.deviation) / intervals.sqrt();
         2.576 * error <= 0.5 / intervals
     }
 
-    /// Whether who knows the noise finds the border of a fall by `fall` to within one interval in 99 % of single runs.
+    /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval
+    /// in 99 % of single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
-        // The borders one and two intervals off differ in two intervals; 2.576 on either side.
+        // Edges that are one and two intervals off differ in two intervals; 2.576 on either side.
         2f64.sqrt() * fall / self.shape.surprise(self.deviation) >= 2.0 * 2.576
     }
 }
@@ -223,7 +225,7 @@ fn left(effect: Effect, count: usize, window: &std::ops::Range<usize>) -> Vec<f6
         .collect()
 }
 
-/// What the intervals of a run are made with.
+/// The parameters of a run's intervals.
 struct Loaded<'a> {
     level: f64,
     interval_s: f64,
@@ -232,7 +234,7 @@ struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// Of the noise of the rate, that of response times, and what the effect leaves.
+    /// Builds a run from the noise of the rate, that of response times, and the remaining share.
     fn run(&self, rate: &[f64], slow: &[f64], left: &[f64]) -> Vec<IntervalFigures> {
         let each = rate.iter().zip(slow).zip(left).enumerate();
         each.map(|(at, ((rate, slow), left))| {

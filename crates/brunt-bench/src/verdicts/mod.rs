@@ -18,16 +18,16 @@ use score::{Score, score};
 /// Settings of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct VerdictsBench {
-    /// Experiments of each shape of noise and effect; of no effect four times as many.
+    /// Experiments per shape of noise and effect; four times as many without effect.
     pub experiments: u32,
-    /// Seed of them.
+    /// Seed of the experiments.
     pub seed: u64,
-    /// Shapes of noise by which no method was chosen, instead of the usual ones.
+    /// Use the shapes of noise that were not used to choose a method.
     pub held_out: bool,
 }
 
 impl VerdictsBench {
-    /// Prints the tables.
+    /// Judges the experiments and prints the tables.
     pub fn run(self, console: &dyn Console) -> BenchResult {
         let shapes = if self.held_out { HELD_OUT } else { SHAPES };
         let mut scored: Vec<Scored> = Vec::new();
@@ -115,7 +115,7 @@ fn with<'a>(of: &[&'a Scored], none: bool) -> Vec<&'a Scored> {
         .collect()
 }
 
-/// A line of the table, in percent.
+/// A row of the table, in percent.
 struct Row {
     name: String,
     count: usize,

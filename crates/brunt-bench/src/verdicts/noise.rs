@@ -1,8 +1,8 @@
-//! Shapes of noise around a mean of 1, and what a detector that knows the shape could see through each.
+//! Shapes of noise around a mean of 1, and the best possible detection for each by a detector that knows the shape.
 //!
 //! The ceiling is that of generalised least squares with the true covariance and the true nuisance regressors (an
-//! oscillation's period, a drift's and a warm-up's form); for noise that isn't normal, the variance is replaced by the
-//! inverse of the density's Fisher information, which no estimator of a shift undercuts (Cramér-Rao).
+//! oscillation's period, the form of a drift or warm-up); for noise that isn't normal, the variance is replaced by the
+//! inverse of the density's Fisher information, the lower bound for every estimator of a shift (Cramér-Rao).
 
 use brunt_core::random::Random;
 
@@ -13,33 +13,33 @@ pub(super) enum Shape {
     White,
     /// First-order autoregression with this coefficient.
     Alike(f64),
-    /// A sine of this many intervals a period, and a tenth of it in white noise.
+    /// A sine with this period in intervals, plus a tenth of it as white noise.
     Oscillating(f64),
-    /// A straight line over the whole run, in either direction, and a fifth of it in white noise.
+    /// A straight line over the whole run, rising or falling, plus a fifth of it as white noise.
     Drifting,
-    /// Intervals near zero, one to three in a row, and 5 % of white noise.
+    /// Intervals near zero, one to three in a row, plus 5 % of white noise.
     Stalling,
-    /// Two levels, each kept for about five intervals, and 5 % of white noise.
+    /// Two levels, each held for about five intervals, plus 5 % of white noise.
     Bimodal,
     /// Student's t with three degrees of freedom.
     HeavyTailed,
     /// Log-normal.
     Skewed,
-    /// A pause every ten to sixteen intervals, and 5 % of white noise.
+    /// A pause every ten to sixteen intervals, plus 5 % of white noise.
     Collecting,
-    /// Warming up from below to the mean over the first third, and 5 % of white noise.
+    /// Warming up from below to the mean over the first third, plus 5 % of white noise.
     Ramping,
-    /// Counts of so few requests that they are Poisson.
+    /// Request counts so low that they follow a Poisson distribution.
     Quantised,
     /// Held out from tuning: a triangle wave.
     Triangle(f64),
-    /// Held out: sums of two autoregressions, a slow and a fast one.
+    /// Held out: the sum of a slow and a fast autoregression.
     TwoSpeeds,
     /// Held out: gamma.
     Gamma,
-    /// Held out: levels that step at random times.
+    /// Held out: levels that change at random times.
     Steps,
-    /// Held out: a sawtooth, as of a filling and flushed cache.
+    /// Held out: a sawtooth, like a cache that fills up and is flushed.
     Sawtooth(f64),
 }
 
@@ -62,7 +62,7 @@ pub(super) const SHAPES: &[(&str, Shape)] = &[
     ("quantised", Shape::Quantised),
 ];
 
-/// Shapes by which no method was chosen.
+/// Shapes that were not used to choose a method.
 pub(super) const HELD_OUT: &[(&str, Shape)] = &[
     ("triangle, 14 intervals", Shape::Triangle(14.0)),
     ("two speeds", Shape::TwoSpeeds),
@@ -72,7 +72,7 @@ pub(super) const HELD_OUT: &[(&str, Shape)] = &[
 ];
 
 impl Shape {
-    /// `count` intervals of it with this standard deviation.
+    /// Draws `count` intervals with this standard deviation.
     pub(super) fn draw(self, random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
         let noise: Vec<f64> = match self {
             Shape::White => (0..count).map(|_| deviation * random.normal()).collect(),
@@ -115,7 +115,7 @@ impl Shape {
                     .collect()
             }
             Shape::Gamma => {
-                // Of a whole number of exponentials: the nearest deviation at or below.
+                // The sum of an integer number of exponentials: the closest deviation at or below the requested one.
                 let of = deviation.powi(-2).ceil().clamp(1.0, 400.0) as usize;
                 (0..count)
                     .map(|_| {
@@ -140,8 +140,8 @@ impl Shape {
             .collect()
     }
 
-    /// The standard error of a share lost in the intervals where `hit` is true, of one run, for a detector that
-    /// knows this shape.
+    /// The standard error, for a detector that knows this shape, of a share lost in the intervals where `hit` is true,
+    /// in one run.
     pub(super) fn ideal_error(self, hit: &[bool], deviation: f64) -> f64 {
         let count = hit.len();
         let line = |at: usize| at as f64 / count as f64 - 0.5;
@@ -158,7 +158,7 @@ impl Shape {
                 })
                 .collect()
         };
-        // Spread, correlation of neighbours and known forms.
+        // Spread, correlation of neighbours, and known regressors.
         let (spread, alike, forms): (f64, f64, Vec<Vec<f64>>) = match self {
             Shape::White | Shape::Gamma => (deviation, 0.0, vec![]),
             Shape::Alike(alike) => (deviation * (1.0 - alike * alike).sqrt(), alike, vec![]),
@@ -193,9 +193,9 @@ impl Shape {
         spread / unexplained(columns).sqrt()
     }
 
-    /// How far an interval differs from what its neighbours and the shape foretell, as a share of the mean.
+    /// How far an interval differs from the prediction of its neighbours and the shape, as a share of the mean.
     pub(super) fn surprise(self, deviation: f64) -> f64 {
-        // Two edges in many intervals: all that is unknown but the noise counts for little.
+        // Two edges in many intervals: all unknowns except the noise matter little.
         let hit: Vec<bool> = (0..400).map(|at| at >= 200).collect();
         let single: Vec<bool> = (0..400).map(|at| at == 200).collect();
         self.ideal_error(&single, deviation)
@@ -302,13 +302,13 @@ fn autoregression(random: &mut Random, count: usize, alike: f64) -> impl Iterato
     })
 }
 
-/// The share of intervals at zero that gives this deviation.
+/// The share of intervals at zero that results in this deviation.
 fn stalled_share(deviation: f64) -> f64 {
     let square = deviation.powi(2);
     square / (1.0 + square)
 }
 
-/// The share by which one interval in 13 is lower.
+/// The depth of a pause in one of 13 intervals.
 fn pause_depth(deviation: f64) -> f64 {
     (deviation * 13.0 / 12f64.sqrt()).min(1.0)
 }
@@ -322,7 +322,7 @@ fn warm_up(at: usize, count: usize) -> f64 {
     (-(at as f64) * 12.0 / count as f64).exp()
 }
 
-/// Knuth's way for small means, the normal law for large ones.
+/// Knuth's algorithm for small means, the normal approximation for large ones.
 fn poisson(random: &mut Random, mean: f64) -> f64 {
     if mean > 60.0 {
         return (mean + mean.sqrt() * random.normal()).round().max(0.0);

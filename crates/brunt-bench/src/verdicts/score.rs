@@ -1,21 +1,21 @@
-//! What the verdicts about labelled experiments are worth.
+//! Scores the verdicts on labelled experiments against the truth.
 
 use brunt_result::degradation::{Answer, Degradation, OverRuns, of_run, over_runs, together};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::case::{Case, Effect};
 
-/// Chance of a false alarm that the ceiling is computed for.
+/// Probability of a false alarm for which the ceiling is computed.
 const CEILING_ALPHA: f64 = 0.02;
 
-/// One experiment's verdicts against its truth. `None`: does not apply.
+/// The verdicts on one experiment, compared with the truth. `None`: does not apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Score {
     /// Whether an effect was reported.
     pub detected: bool,
-    /// Whether the runs taken together are said to be undecided.
+    /// Whether the verdict over all runs is inconclusive.
     pub open: bool,
-    /// The chance that a detector that knows the noise reports one.
+    /// The probability that a detector that knows the noise reports an effect.
     pub ceiling: f64,
     /// Within two points, or in the interval.
     pub drop_right: Option<bool>,
@@ -25,21 +25,21 @@ pub(super) struct Score {
     pub lost_right: Option<bool>,
     /// Within 10 %, or in the interval.
     pub wait_right: Option<bool>,
-    /// Runs whose time to detection is within one interval, of those where that can be known.
+    /// Runs whose time to detection is within one interval, out of those for which it can be determined.
     pub detected_in_time: [usize; 2],
     /// Runs whose recovery is within one interval.
     pub recovered_in_time: [usize; 2],
     /// The estimate over runs is within one interval.
     pub recovered_right: Option<bool>,
-    /// Runs that came back and are said never to have.
+    /// Runs that recovered but are reported never to have.
     pub false_never: [usize; 2],
-    /// Runs with a recovery left open although the series is long enough.
+    /// Runs with an inconclusive recovery although the series is long enough.
     pub recovery_open: [usize; 2],
-    /// Runs that did not come back and are said to have.
+    /// Runs that did not recover but are reported to have.
     pub false_return: [usize; 2],
 }
 
-/// Whether runs taken together report an effect, and whether they leave it open.
+/// Whether the verdict over all runs reports an effect, and whether it is inconclusive.
 fn verdict(all: &OverRuns) -> (bool, bool) {
     let seen = all.detected_s.map_or(0, |seen| seen.runs);
     (
@@ -63,7 +63,7 @@ fn right(
     (covered || (known.mean - truth).abs() <= off, covered)
 }
 
-/// Judges an experiment as Brunt does, and compares the answers with the truth.
+/// Judges an experiment as Brunt does, and compares the results with the truth.
 pub(super) fn score(case: &Case) -> Score {
     let spans = [case.span()];
     let runs: Vec<Degradation> = case
@@ -97,7 +97,7 @@ pub(super) fn score(case: &Case) -> Score {
     score
 }
 
-/// Times to detection and recovery, of the experiments whose noise lets them be known.
+/// Times to detection and recovery, for experiments whose noise allows determining them.
 fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
     let first = case.left[case.window.start];
     if !case.is_sharp(1.0 - first) {
@@ -119,7 +119,7 @@ fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
         }
         return;
     };
-    // Half an interval more than the second for which a return has to last.
+    // Half an interval more than the second for which a recovery has to last.
     if after_s - truth < 1.0 + 0.5 * case.interval_s {
         return;
     }

@@ -1,4 +1,4 @@
-//! The program `brunt-bench`, as people call it. What its subjects measure is tested where `brunt` is.
+//! The program `brunt-bench`, called as a user does. The measurements of its subjects are tested where `brunt` is.
 
 use std::process::{Command, Output};
 

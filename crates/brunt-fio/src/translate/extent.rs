@@ -1,4 +1,4 @@
-//! What a job works on: its file or device, the part of it that is used, and when that is done.
+//! Determines a job's file or device, the part of it that is used, and when the job ends.
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
@@ -8,9 +8,9 @@ use super::{Draft, SECOND};
 use crate::engine::Engine;
 use crate::error::{Cause, FioError};
 
-/// Files and null devices are made in whole blocks of this size.
+/// Files and null devices are created in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// What fio reads and writes without asking what it is.
+/// Paths that fio reads and writes without checking what they are.
 const NO_DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
@@ -20,7 +20,7 @@ const NO_DEVICES: [&str; 5] = [
 ];
 
 impl Draft<'_> {
-    /// Region, end and URL of one of the job's copies, of which there are so many.
+    /// Region, end and URL of one of the job's `copies` copies.
     pub(super) fn extent(
         &mut self,
         engine: Engine,
@@ -37,7 +37,7 @@ impl Draft<'_> {
         if workload.workers > 1 && self.is_on("offset_increment") {
             self.lose("offset_increment", "workers share their region");
         }
-        // Without a size fio takes that of the file or device.
+        // Without a size, fio uses that of the file or device.
         let length_from = |start: u64| match (all, file) {
             (Some(all), Some(file)) => Some(all.min(file.saturating_sub(start))),
             (all, file) => all.or(file.map(|file| file.saturating_sub(start))),
@@ -54,7 +54,7 @@ impl Draft<'_> {
             return Err(cause.at(self.job.location.clone()));
         }
         let workers = u64::from(workload.workers);
-        // fio makes a file for each; workers here have parts of one, which is as large as all of those together.
+        // fio creates a file per worker; here, workers use parts of one file of the same total size.
         let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
@@ -79,7 +79,7 @@ impl Draft<'_> {
             length: length.map(Size),
         };
         let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
-        // With the depth found, fio makes one run of a trial's length and ends, whatever runtime says.
+        // Once the depth is found, fio makes one run of a trial's length and ends, regardless of runtime.
         let time = workload
             .depth_search
             .map(|search| search.time)
@@ -89,7 +89,7 @@ impl Draft<'_> {
             time,
             ..stop
         };
-        // Copies that share a file have one target, which is as large as the last of them needs.
+        // Copies that share a file have one target, large enough for the last of them.
         let last = start_of(if has_files { copy } else { copies - 1 });
         let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
         self.url(
@@ -100,7 +100,8 @@ impl Draft<'_> {
         )
     }
 
-    /// A size in bytes. All of the device is none; another share of it cannot be said. Zones are those of `zonesize`.
+    /// A size in bytes; `None` for the whole device. Other percentages cannot be expressed. Zones
+    /// are those of `zonesize`.
     pub(super) fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else {
             return Ok(None);
@@ -134,7 +135,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The size of the job's one file, if that is said.
+    /// The size of the job's only file, if it is given.
     fn file_size(&mut self) -> Result<Option<u64>, FioError> {
         let files = self.number("nrfiles")?.unwrap_or(1);
         if files > 1 {
@@ -153,7 +154,7 @@ impl Draft<'_> {
         }
     }
 
-    /// When a run ends; `size` is what each worker goes through once.
+    /// The stop condition; `size` is what each worker processes once.
     fn stop(&mut self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
@@ -178,7 +179,7 @@ impl Draft<'_> {
                     .saturating_mul(workers);
                 stop.passes = u32::try_from(passes).ok();
             }
-            // Trims move no bytes: as many as go into them.
+            // Trims transfer no bytes, so count as many requests as fit into the size.
             Some(bytes) if workload.trim == 1.0 => {
                 let block = workload.block_bytes_max();
                 let requests = (bytes / block).max(1);
@@ -223,7 +224,7 @@ impl Draft<'_> {
             return Ok(format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))));
         }
         let mut options = Vec::new();
-        // "buffered" is the same key the other way round.
+        // `buffered` is the inverse of `direct`.
         let buffered = self
             .settings
             .get("direct")
@@ -231,7 +232,7 @@ impl Draft<'_> {
         if buffered {
             options.push("direct=no".to_string());
         }
-        // Also for reads, so that jobs of one file have one target.
+        // For reads, too, so that jobs on the same file share a target.
         if self
             .text("sync")
             .is_some_and(|sync| sync != "0" && sync != "none")
@@ -266,7 +267,7 @@ impl Draft<'_> {
         })
     }
 
-    /// The export of engine nbd, whose `uri` is a device URL here: both are those of the NBD URI document.
+    /// The export for engine nbd: its `uri` follows the NBD URI document, as Brunt's device URLs do.
     fn nbd_uri(&mut self, workload: &Workload) -> Result<String, FioError> {
         let Some(uri) = self.text("uri").filter(|uri| !uri.is_empty()) else {
             let cause = Cause::NoUri {
@@ -315,7 +316,7 @@ impl Draft<'_> {
     fn path(&mut self, copy: u32) -> String {
         let path = match self.text("filename").filter(|names| !names.is_empty()) {
             Some(names) => {
-                // ':' parts several files; "\:" is one.
+                // ':' separates files; "\:" is a literal colon.
                 let name = names.replace("\\:", "\0");
                 let (first, more) = name
                     .split_once(':')

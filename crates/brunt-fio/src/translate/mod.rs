@@ -1,8 +1,8 @@
 //! Converts a job to a target and a workload. Called by [`crate::import()`], job by job.
 //!
-//! The rule: every difference from the job's behaviour is reported in a remark. It is a loss if it changes
-//! what is measured; otherwise the two programs just differ by nature: fio measures from the submission of a
-//! request, and creates a data file before it reads one.
+//! The rule: every difference from the job's behaviour is reported in a remark. It is a loss if it changes the
+//! measurement; otherwise the two programs just differ by nature: fio measures from the submission of a request, and
+//! creates a data file before it reads one.
 
 mod extent;
 mod pace;
@@ -31,10 +31,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// fio's own default on Linux.
 const USUAL_ENGINE: &str = "psync";
 
-/// Whether a job can be a block load at all. An engine that is not ours is a loss.
+/// Whether a job can be a block load at all. An unsupported engine is a loss.
 ///
 /// # Errors
-/// The engine's name is not known because of a variable that is not set.
+/// The engine's name contains a variable that is not set.
 pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioError> {
     let by_key = job.by_key();
     let Some(setting) = by_key.get("ioengine") else {
@@ -55,7 +55,7 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
             format!("engine {name} {what}: [{}] is no load here", job.name),
         ),
     };
-    // A job that is left out is remarked upon by itself; an engine of all of them once.
+    // A skipped job gets its own remark; an engine that is set globally is mentioned once.
     let remark = Remark {
         location: setting.location.clone(),
         key: "ioengine".into(),
@@ -68,7 +68,7 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
     Ok(here)
 }
 
-/// Remarks on a zoned device, of which no other option has its usual meaning.
+/// Adds a remark on a zoned device, which changes the meaning of all other options.
 pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
     if let Some(zoned) = job
         .by_key()
@@ -88,11 +88,11 @@ pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
     }
 }
 
-/// The URL and the workload of a job; several where its `numjobs` copies differ in place or start. What of it has no
-/// counterpart is added to `remarks`.
+/// The URL and the workload of a job; several if its `numjobs` copies differ in file or start. Parts without an
+/// equivalent are added to `remarks`.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or nothing says how large the job's file is.
+/// An option has a value that cannot be translated, or the size of the job's file is unknown.
 pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<Vec<(String, Workload)>, FioError> {
     let mut draft = Draft {
         job,
@@ -113,14 +113,14 @@ fn is_set(setting: &Setting) -> Result<(), FioError> {
 
 struct Draft<'a> {
     job: &'a Job,
-    /// Keys that are translated, by their usual name.
+    /// Translated keys, by their canonical name.
     settings: HashMap<&'a str, &'a Setting>,
     kb_base: u64,
     remarks: &'a mut Vec<Remark>,
 }
 
 impl<'a> Draft<'a> {
-    /// Sorts keys by what becomes of them.
+    /// Classifies the keys by how they are imported.
     fn settle(&mut self) -> Result<(), FioError> {
         let rw = self
             .job
@@ -161,18 +161,18 @@ impl<'a> Draft<'a> {
             why: why.into(),
             loss,
         };
-        // A global key is met once for each job.
+        // A global key occurs once per job.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
         }
     }
 
-    /// Says how the experiment does what this key asks for.
+    /// Adds a remark that the experiment implements this key differently.
     fn note(&mut self, key: &str, why: impl Into<String>) {
         self.say(key, why.into(), false);
     }
 
-    /// Says that the experiment does something else.
+    /// Adds a remark that the experiment does something else.
     fn lose(&mut self, key: &str, why: impl Into<String>) {
         self.say(key, why.into(), true);
     }
@@ -237,7 +237,7 @@ impl<'a> Draft<'a> {
             .ok_or_else(|| self.wrong(key, "a time such as 30s"))
     }
 
-    /// A switch: on without a value.
+    /// A boolean: on if it has no value.
     fn is_on(&self, key: &str) -> bool {
         self.text(key).is_some_and(|text| text != "0")
     }
@@ -289,14 +289,15 @@ impl<'a> Draft<'a> {
         each.collect()
     }
 
-    /// How many loads it takes to do what the copies of a job (`numjobs`) do: one, whose workers they are, if they go to
-    /// random places of one file; one for each if they have files or regions of their own, or begin at the same place.
+    /// How many workloads reproduce the copies of a job (`numjobs`). One, with the copies as its workers, if
+    /// they access random places of one file; one for each if they have their own files or regions, or begin
+    /// at the same place.
     fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
         let own_files =
             self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
         let differ = own_files
             || self.is_on("offset_increment")
-            // What one verifies, no other may change.
+            // Data that one copy verifies must not be changed by another.
             || (workload.sequential > 0.0 && workload.verify.is_none() && !self.is_on("steadystate"));
         if differ && workload.workers <= JOBS_MAX as u32 {
             workload.workers.max(1)
@@ -305,7 +306,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether fio makes a file for each copy of the job.
+    /// Whether fio creates a file for each copy of the job.
     fn has_own_file(&self) -> bool {
         self.text("filename").is_none_or(str::is_empty)
     }
@@ -359,7 +360,7 @@ impl<'a> Draft<'a> {
         workload.verify = Some(verify);
     }
 
-    /// `fsync` and `fdatasync` count writes of a job, as `fsync` does those of a worker.
+    /// `fsync` and `fdatasync` (flush after this many writes) become `flush_every`.
     fn flushes(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         for key in ["fdatasync", "fsync"] {
             let every = self.number(key)?.filter(|every| *every > 0);

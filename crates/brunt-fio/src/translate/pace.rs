@@ -1,4 +1,4 @@
-//! When a job makes its requests: rates, pauses, and what comes before measuring.
+//! When a job sends its requests: rates, pauses, and the time before measuring.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Requests a second that `key` limits one worker to: "reads,writes,trims".
+    /// The limit on one worker's requests per second from `key`: "reads,writes,trims".
     fn limit(
         &self,
         key: &str,
@@ -88,7 +88,7 @@ impl Draft<'_> {
             };
             sides.push(stated);
         }
-        // One limit is for each direction; of several, those that are left out have none.
+        // A single limit applies to each direction; in a list, omitted ones mean no limit.
         let of = |index: usize| {
             if sides.len() == 1 {
                 sides[0]
@@ -98,7 +98,7 @@ impl Draft<'_> {
         };
         let write = 1.0 - workload.read - workload.trim;
         let shares = [workload.read, write, workload.trim];
-        // Each direction has its own limit; the mix is held up by the one that is met first.
+        // Each direction has its own limit; the one reached first limits the mix.
         let limits = (0..3).filter_map(|index| {
             let limit = of(index).filter(|limit| *limit > 0.0 && shares[index] > 0.0)?;
             Some(limit / shares[index])

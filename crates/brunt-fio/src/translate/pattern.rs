@@ -1,4 +1,4 @@
-//! What requests a job makes: directions, block sizes, and where they go.
+//! Which requests a job sends: directions, block sizes and offsets.
 
 use brunt_core::Size;
 use brunt_load::Workload;
@@ -8,7 +8,7 @@ use super::Draft;
 use crate::error::{Cause, FioError};
 use crate::units;
 
-/// Most block sizes that a range becomes.
+/// Maximum number of block sizes for a range.
 const RANGE_SIZES_MAX: u64 = 64;
 
 impl<'a> Draft<'a> {
@@ -45,7 +45,7 @@ impl<'a> Draft<'a> {
             (false, _) => 1.0,
             (true, share) => 1.0 - share.unwrap_or(1.0),
         };
-        // fio keeps a position for each direction.
+        // fio keeps a separate position for each direction.
         workload.sequential_per_kind = workload.sequential > 0.0 && read > 0.0 && read < 1.0;
         if sequencer.is_empty() {
             Ok(())
@@ -54,8 +54,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What of "reads,writes,trims" is for this job, and whether it needs two of them. What is left out is as what
-    /// stands before it.
+    /// The part of "reads,writes,trims" for this job, and whether it needs two of them. An omitted part equals
+    /// the one before it.
     pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
         let mut sides = text.split(',');
         let reads = sides.next().unwrap_or_default();
@@ -92,7 +92,7 @@ impl<'a> Draft<'a> {
                 return Err(self.wrong("bsrange", "two sizes such as 4k-64k"));
             };
             let count = (high / low).max(1);
-            // Multiples of the smallest, as fio draws them; some of them when there are many.
+            // Multiples of the smallest size, as fio draws them; if there are many, only some of them.
             let step = count.div_ceil(RANGE_SIZES_MAX);
             workload.blocks = (1..=count)
                 .rev()
@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
             ("bsrange", differs)
         } else {
             let (text, differs) = Self::side(workload, self.text("bs").unwrap_or("4k"));
-            // Nothing before the first comma is fio's default.
+            // An empty part before the first comma means fio's default.
             let text = if text.is_empty() { "4k" } else { text };
             let size = units::size(text, self.kb_base).filter(|size| *size > 0);
             workload.blocks = vec![one(
@@ -142,7 +142,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// `4k/10:64k/50:32k/40`; entries without a share divide what is left.
+    /// `4k/10:64k/50:32k/40`; entries without a percentage share the rest.
     fn split(&self, text: &str) -> Result<Vec<BlockSize>, FioError> {
         let wrong = || self.wrong("bssplit", "sizes and percents such as 4k/60:64k/40");
         let mut entries = Vec::new();
@@ -183,7 +183,7 @@ impl<'a> Draft<'a> {
             "pareto" => OffsetDistribution::Pareto {
                 skew: number().ok_or_else(|| wrong(self))?,
             },
-            // A deviation in percent of the region, around its middle.
+            // The deviation is a percentage of the region, around its middle.
             "normal" | "gauss" => {
                 let deviation = number().ok_or_else(|| wrong(self))? / 100.0;
                 OffsetDistribution::Normal {
@@ -219,7 +219,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Unless told otherwise (`norandommap`), fio goes to each block once before it goes to one again.
+    /// Without `norandommap`, fio accesses each block once before it accesses any block again.
     fn plain_random(&mut self, workload: &Workload) -> OffsetDistribution {
         if workload.sequential >= 1.0 || self.is_on("norandommap") {
             return OffsetDistribution::Uniform {};
@@ -245,7 +245,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Nothing, or a number of percents.
+/// Empty, or a percentage.
 #[expect(clippy::option_option, reason = "no number is not a wrong number")]
 fn percent_of(text: &str) -> Option<Option<f64>> {
     match text {
@@ -258,7 +258,7 @@ fn percent_of(text: &str) -> Option<Option<f64>> {
     }
 }
 
-/// Entries without a percentage divide what the others leave.
+/// Entries without a percentage share the rest.
 fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
     let given: f64 = entries.iter().filter_map(|(_, percent)| *percent).sum();
     let open = entries
@@ -272,7 +272,7 @@ fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
         .collect()
 }
 
-/// `50/5:30/15:20/`: accesses and sizes in percent. Sizes that are left out divide the rest.
+/// `50/5:30/15:20/`: accesses and sizes in percent. Omitted sizes share the rest.
 fn zones(text: &str) -> Option<Vec<Zone>> {
     let zone = |zone: &str| {
         let (access, size) = zone.split_once('/').unwrap_or((zone, ""));

@@ -1,5 +1,5 @@
-//! When a job ends because its figures are steady (`steadystate`), and the queue depth that keeps a promise
-//! (`latency_target`).
+//! Translates `steadystate` (end once the figures are steady) and `latency_target` (find the queue depth that
+//! meets a latency goal).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Draft, SECOND};
 use crate::error::FioError;
 
 impl Draft<'_> {
-    /// `steadystate`: over the last so many seconds, looked at each second.
+    /// `steadystate`: over a window of seconds, checked every second.
     pub(super) fn steady(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let Some(text) = self.text("steadystate") else {
             return Ok(());
@@ -99,7 +99,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// `latency_target`: the deepest queue, up to `iodepth`, at which so many requests are answered in time.
+    /// `latency_target`: the largest queue depth, up to `iodepth`, at which the given share of
+    /// requests meets the limit.
     pub(super) fn promise(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         const MICROSECOND: Duration = Duration::from_micros(1);
         let Some(limit) = self

@@ -1,4 +1,4 @@
-//! Whole jobs, and what becomes of them.
+//! Tests with whole jobs.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
     )
 }
 
-/// The usual keys arrive where they belong.
+/// The common keys are translated.
 #[test]
 fn usual_keys() {
     let (url, workload, _) = one("");
@@ -93,7 +93,7 @@ fn usual_keys() {
     );
 }
 
-/// Block sizes of every form are understood.
+/// Block sizes in every notation are translated.
 #[test]
 fn block_sizes() {
     let check = |settings: &str, expected: &[(u64, f64)]| {
@@ -120,7 +120,7 @@ fn block_sizes() {
     assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
 }
 
-/// Distributions and rates arrive.
+/// Distributions and rates are translated.
 #[test]
 fn distributions_and_rates() {
     let check = |text: &str, expected| {
@@ -229,7 +229,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
         import.text
     );
     assert!(import.text.starts_with("# From "));
-    // Two files of their own: each workload against its own, at once.
+    // Two separate files: each workload runs against its own, at the same time.
     let points: Vec<_> = import
         .experiment
         .points()
@@ -239,7 +239,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     assert_eq!(points, ["a+b at-once", "a at-once/a", "b at-once/b"]);
 }
 
-/// Which option is to blame, and for what.
+/// The error names the right option and reason.
 #[test]
 fn losses() {
     let check = |settings: &str, blamed: &str, words: &str| {
@@ -318,7 +318,7 @@ fn losses() {
     check("ioengine=mmap", "ioengine", "page faults");
     check("ioengine=cpuio", "ioengine", "burns processor time");
     check("ioengine=nosuch", "ioengine", "is not supported");
-    // What is off, or does not matter for reads, is none.
+    // Keys that are switched off or irrelevant to reads are no loss.
     for settings in [
         "zonemode=none",
         "prio=0",
@@ -334,7 +334,7 @@ fn losses() {
     }
 }
 
-/// Jobs for engines that are no block loads are left out; those with a file or device are imported.
+/// Jobs whose engines are not block loads are left out; those with a file or device are imported.
 #[test]
 fn engines_that_are_not_here() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
@@ -360,7 +360,7 @@ fn engines_that_are_not_here() {
     ));
 }
 
-/// The syntax of fio's own examples, each in its own job.
+/// The syntax of fio's own examples, one job each.
 #[test]
 fn syntax() {
     let (_, workload, _) =
@@ -406,7 +406,7 @@ fn syntax() {
     assert_eq!(unset.location.line, Some(3));
 }
 
-/// Trims are their own workload, whose bytes are counted in requests.
+/// Trims become their own workload, whose size is counted in requests.
 #[test]
 fn trims() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");
@@ -426,7 +426,7 @@ fn trims() {
     assert_eq!(workload.stop.requests, Some(9));
 }
 
-/// Without a size a job goes over its whole file or device, as often as it says.
+/// Without a size, a job covers its whole file or device, as many times as it asks for.
 #[test]
 fn sizes_of_files_and_devices() {
     let import = |text: &str| {
@@ -471,7 +471,7 @@ fn sizes_of_files_and_devices() {
     assert_eq!(url, "iscsi://host/iqn.x:y/0");
 }
 
-/// Jobs that wait for one another are points of one experiment, and told to have no order.
+/// Jobs that wait for one another are points of one experiment, with a remark that these have no order.
 #[test]
 fn jobs_one_after_the_other() {
     let import =
@@ -486,7 +486,8 @@ fn jobs_one_after_the_other() {
     );
 }
 
-/// Jobs at once are one point with a part for each, start when fio starts them, and end with the first if it says so.
+/// Concurrent jobs are one point with a part for each. They start when fio starts them, and end with the first
+/// if `exitall` is set.
 #[test]
 fn jobs_at_once() {
     let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\
@@ -505,7 +506,7 @@ fn jobs_at_once() {
         group.jobs[1].start_delay,
         Some(Span(Duration::from_millis(1250)))
     );
-    // b begins to be measured 750 ms after a: intervals are such that it begins with one.
+    // The measurement of b begins 750 ms after a's, so the interval is chosen to divide that.
     assert_eq!(
         import.experiment.workloads["b"].interval,
         Span(Duration::from_millis(250))
@@ -516,7 +517,7 @@ fn jobs_at_once() {
     assert!(matches!(refused.cause, Cause::Value { .. }), "{refused}");
 }
 
-/// Copies of a job are jobs of their own where they have a file, a beginning or a region each; otherwise workers of one.
+/// Copies with separate files, starts or regions become separate workloads; others become workers of one.
 #[test]
 fn copies_of_a_job() {
     let import = |text: &str| {
@@ -573,7 +574,7 @@ fn copies_of_a_job() {
         (apart.2, apart.3.as_str()),
         (3, "job-1@job job-2@job job-3@job")
     );
-    // One file is one target, as large as the last copy needs it, whatever filesize says.
+    // One file is one target, large enough for the last copy, regardless of filesize.
     let increment = "rw=write\nnumjobs=2\noffset_increment=1m\n";
     for filesize in ["", "filesize=2m\n"] {
         let regions = import(&format!("[job]\nfilename=/x/y\n{increment}{filesize}"));
@@ -599,7 +600,7 @@ fn copies_of_a_job() {
     );
 }
 
-/// What sequential requests leave out, and the bytes that this makes of a size.
+/// Gaps between sequential requests, and their effect on the bytes for a size.
 #[test]
 fn strides() {
     let check =
@@ -618,7 +619,7 @@ fn strides() {
         };
     check("rw=read:-8k", None, None, Some(8192), 1024);
     check("rw=write:112k\nbs=16k", None, Some(112 << 10), None, 1024);
-    // What is left out does not count: fio makes requests for all of the size.
+    // Skipped parts do not count: fio makes requests for the whole size.
     let zones = "zonemode=strided\nzonesize=128k";
     check(
         &format!("{zones}\nzoneskip=256k"),
@@ -661,7 +662,7 @@ fn strides() {
     );
 }
 
-/// Jobs that end when they are steady, and queues as deep as a promise allows.
+/// Jobs that end when their figures are steady, and queue depths limited by a latency goal.
 #[test]
 fn goals() {
     let text = "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
@@ -696,7 +697,7 @@ fn goals() {
     );
 }
 
-/// The end of one job is that of others as far as fio says so.
+/// The end of one job ends exactly those others that it ends in fio.
 #[test]
 fn ends_of_others() {
     let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
@@ -706,7 +707,7 @@ fn ends_of_others() {
     assert_eq!((group.exit_all, ends), (false, vec![true, false]));
 }
 
-/// A mistake names its line and what would be right.
+/// An error names the line and valid values.
 #[test]
 fn mistakes() {
     let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
@@ -744,7 +745,7 @@ fn mistakes() {
     );
 }
 
-/// An export is the target, with the size that it has; what fio's engine says in another way is refused by name.
+/// An export becomes the target, with its own size; unsupported options of fio's engine are refused by name.
 #[test]
 fn nbd_exports() {
     let import = |text: &str| {
@@ -769,7 +770,7 @@ fn nbd_exports() {
         )
     };
     let uri = "nbd+unix:///disk?socket=/run/nbd.sock";
-    // As fio's examples/nbd.fio: from the offset to the export's end.
+    // As in fio's examples/nbd.fio: from the offset to the export's end.
     let (urls, regions, _) = import(&format!(
         "uri={uri}\ntime_based\nruntime=60\n[a]\noffset=0\n[b]\noffset=64m\n"
     ));
@@ -818,7 +819,7 @@ fn nbd_exports() {
     assert!(matches!(odd.cause, Cause::Value { .. }), "{odd}");
 }
 
-/// Engines lead to their targets.
+/// Each engine gives the right target.
 #[test]
 fn engines() {
     assert_eq!(one("ioengine=null").0, "null:1MiB");

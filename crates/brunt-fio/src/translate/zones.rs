@@ -1,5 +1,5 @@
-//! Sequential requests that leave parts out: the strided zones of `zonemode`, and what stands behind the colon of
-//! `rw=read:64k`. Both become a stride.
+//! Sequential requests with gaps: the strided zones of `zonemode`, and the number after the colon of `rw=read:64k`.
+//! Both become a stride.
 
 use brunt_core::Size;
 use brunt_load::Workload;
@@ -9,13 +9,13 @@ use super::Draft;
 use crate::error::FioError;
 
 impl Draft<'_> {
-    /// `zonemode`: with `strided`, so much of each zone is gone through, and the rest left out.
+    /// `zonemode`: with `strided`, the given part of each zone is accessed and the rest skipped.
     pub(super) fn zones(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let size = self.size("zonesize")?.filter(|size| *size > 0);
         let size = match (self.text("zonemode"), size) {
             (Some("strided"), Some(size)) => size,
             (None | Some("none"), None) => return Ok(()),
-            // That is a loss already.
+            // Already reported as a loss.
             (Some("zbd"), _) => return Ok(()),
             (None | Some("none"), Some(_)) => {
                 return Err(self.wrong("zonesize", "zonemode=strided with it"));
@@ -58,7 +58,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// What stands behind the colon of `rw`: bytes between sequential requests, or how many follow a random one.
+    /// The number after the colon of `rw`: bytes between sequential requests, or how many follow a random one.
     pub(super) fn sequencer(
         &mut self,
         text: &str,
@@ -92,8 +92,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// How often a job that has no size goes over its device: fio makes requests for as many bytes as the device has,
-    /// however many it leaves out each time.
+    /// How many passes a job without a size makes over its device: fio requests as many bytes as the device has,
+    /// however many it skips in each pass.
     pub(super) fn passes(&mut self, workload: &Workload) -> u64 {
         let Some(stride) = workload.stride else {
             return 1;

@@ -1,7 +1,7 @@
 //! Applies the rules of ARCHITECTURE.md to the workspace.
 //!
-//! The lists here hold what is exempt and why. `long.txt` and `cycles.txt` hold what is still to be repaired: they may
-//! only shrink, and a test fails when an entry is no longer needed.
+//! The lists here contain exemptions and their reasons. `long.txt` and `cycles.txt` list violations that remain to be
+//! fixed: they may only shrink, and a test fails when an entry is no longer needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use brunt_invariants::plain::{self, Banned};
 use brunt_invariants::workspace::{self, Metadata};
 use brunt_invariants::{cycles, error_types, length, load_kinds, message_text, unsafety};
 
-/// What breaks each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
+/// The violations of each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
 struct Found {
     crates: usize,
     unsafety: Vec<String>,
@@ -28,7 +28,7 @@ struct Found {
 }
 
 static FOUND: LazyLock<Found> = LazyLock::new(|| {
-    // This crate's sources and tests quote what they forbid only within strings, so it is held to the rules, too.
+    // This crate's sources and tests quote forbidden code only in strings, so the rules apply to it, too.
     let crates = workspace::crates();
     let of_all = |rule: fn(&_) -> Vec<String>| crates.iter().flat_map(rule).collect();
     let re_exports = plain::re_exports(&crates);
@@ -62,7 +62,7 @@ fn assert_none(found: &[String], rule: &str) {
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
 }
 
-/// Fails for what isn't on a list, and for what is on it for no reason.
+/// Fails for violations that aren't listed, and for list entries that aren't needed.
 fn assert_listed(found: &[String], listed: &[&str], rule: &str) {
     let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
     let listed: BTreeSet<&str> = listed.iter().copied().collect();
@@ -112,7 +112,7 @@ const WITHOUT_IO: &[Banned] = &[
     PLAIN_DATA,
 ];
 
-/// Its only files are those of a result.
+/// It accesses only the files of a result.
 const PLAIN_DATA: Banned = Banned {
     name: "brunt-result",
     paths: &[
@@ -150,7 +150,7 @@ const OWNED: &[Owned] = &[
         library: "hyper",
         owners: &["brunt-web"],
     },
-    // brunt-remote only with its feature `s3`, for a library that is asynchronous.
+    // brunt-remote uses it only with its feature `s3`, for an asynchronous library.
     Owned {
         library: "tokio",
         owners: &["brunt-remote", "brunt-web"],
@@ -243,13 +243,13 @@ const SHARED_NAMES: &[Shared] = &[
     },
 ];
 
-/// Functions that look into the text of a message.
+/// Functions that are allowed to examine the text of a message.
 const BY_TEXT: &[&str] = &[
-    // Leaves out what a cause repeats of the message above it: about wording, not about what to do.
+    // Omits the part of a cause that repeats the message above it: affects wording, not behaviour.
     "brunt-remote/src/error.rs with_causes",
-    // For tests of messages: whether a message names the setting that it should.
+    // For tests of messages: whether a message names the right setting.
     "brunt-result/src/void.rs is_named_in",
-    // serde gives unknown and missing fields as text only; what follows from it is a hint for people.
+    // serde reports unknown and missing fields only as text; the result is a hint for the user.
     "brunt-study/src/experiment/wording.rs reworded",
 ];
 
@@ -344,7 +344,7 @@ fn files_and_functions_are_short() {
     assert_listed(&FOUND.long, &listed.collect::<Vec<_>>(), rule);
 }
 
-/// The most files that may import each other.
+/// Maximum number of files in an import cycle.
 const CYCLE_FILES_MAX: usize = 5;
 
 #[test]

@@ -1,7 +1,7 @@
-//! What reads disks, for handlers: they reach it beside the thread that answers, and nowhere else.
+//! Runs handlers' disk access on blocking threads instead of on the thread that answers requests.
 //!
-//! The rule: a folder that is slow, such as one of a network that is down, holds up whoever asks for it, and nobody who
-//! watches a run or stops it.
+//! The rule: a slow folder, such as one on an unreachable network file system, delays only the request that needs it,
+//! never those that watch or stop a run.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use crate::http::answer::trouble;
 
-/// Something that handlers must not touch on the thread that answers.
+/// A value that handlers must not touch on the thread that answers.
 pub struct Beside<T>(Arc<T>);
 
 impl<T> Clone for Beside<T> {
@@ -20,15 +20,15 @@ impl<T> Clone for Beside<T> {
 }
 
 impl<T: Send + Sync + 'static> Beside<T> {
-    /// From here on it is reached by [`Beside::with`] alone.
+    /// Wraps a value, which is then accessible only through [`Beside::with`].
     pub fn new(kept: T) -> Beside<T> {
         Beside(Arc::new(kept))
     }
 
-    /// Does this with it.
+    /// Runs `work` on the value.
     ///
     /// # Errors
-    /// The answer to give where the work panicked.
+    /// If the work panicked, the response to send.
     pub async fn with<R: Send + 'static>(
         &self,
         work: impl FnOnce(&T) -> R + Send + 'static,
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The only thread of a runtime goes on while work waits for something that this thread brings about.
+    /// The runtime's only thread continues while work waits for something that this thread triggers.
     #[test]
     fn work_that_waits_does_not_hold_up_the_thread_that_answers() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -62,7 +62,7 @@ mod tests {
                 slow.with(|waits| waits.lock().expect("whole").recv().expect("a number"))
                     .await
             });
-            // It has begun, and waits.
+            // The work has begun and is waiting.
             tokio::task::yield_now().await;
             go_on.send(7).expect("it waits");
             asked.await.expect("no panic")

@@ -1,5 +1,5 @@
-//! The bodies that the API takes: JSON of limited size. Any other type is refused, which is all that a form of another site
-//! could send.
+//! The request bodies that the API accepts: JSON of limited size. Other content types are refused, because a form on
+//! another site can send nothing else.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use crate::http::answer::trouble;
 
-/// Longer ones are refused: as long as an experiment file may be, and what JSON adds.
+/// Longer bodies are refused. The limit covers the largest experiment file plus JSON's overhead.
 const BYTES_MAX: usize = 1 << 20;
-/// So long a body may take to come.
+/// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request's body.
@@ -45,7 +45,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             trouble(StatusCode::PAYLOAD_TOO_LARGE, &what, None)
         };
         let body = request.into_body();
-        // Not waited for where its length says so already.
+        // Don't read a body whose announced length is already too long.
         if body.size_hint().lower() > BYTES_MAX as u64 {
             return Err(too_long());
         }

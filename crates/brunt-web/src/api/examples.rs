@@ -1,21 +1,22 @@
-//! The experiments of `examples/` that need no files and no other machine, to start from on the page. One line each.
+//! The experiments in `examples/` that need no files and no other machine, as starting points on the
+//! page. One line each.
 
 use serde::Serialize;
 
 /// An example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ShippedExample {
-    /// Its file, without the ending.
+    /// Its file name without the extension.
     pub name: &'static str,
-    /// What the experiment is called.
+    /// The experiment's name.
     pub title: &'static str,
-    /// The file.
+    /// The file's contents.
     pub text: &'static str,
 }
 
 macro_rules! examples {
     ($($name:literal,)*) => {
-        /// Names and texts, simple ones first.
+        /// Names and texts, the simplest first.
         static FILES: &[(&str, &str)] = &[$(
             ($name, include_str!(concat!("../../../../examples/", $name, ".toml"))),
         )*];
@@ -36,7 +37,7 @@ examples! {
     "spek-figure-9",
 }
 
-/// All of them.
+/// All examples.
 pub fn examples() -> Vec<ShippedExample> {
     let example = |(name, text): &(&'static str, &'static str)| ShippedExample {
         name,
@@ -46,7 +47,7 @@ pub fn examples() -> Vec<ShippedExample> {
     FILES.iter().map(example).collect()
 }
 
-/// What a file calls its experiment.
+/// The experiment name in a file.
 fn title(text: &str) -> Option<&str> {
     let line = text
         .lines()
@@ -60,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever starts from one starts from something that works, wherever the server was started.
+    /// Every example works, wherever the server was started.
     #[test]
     fn examples_stand_on_their_own() {
         let nowhere = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Links that let a browser open a report in a tab or a frame, where no header can be sent: each has a key that nobody can
-//! guess, and works for a while.
+//! Links that let a browser open a report in a tab or a frame, where it cannot send a header. Each link has an
+//! unguessable key and expires.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::token::unguessable;
 
-/// So long a link works.
+/// How long a link works.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// More at a time are not kept: the oldest goes.
+/// At most this many links are kept; the oldest is dropped.
 const LINKS_MAX: usize = 64;
 
-/// What a link shows.
+/// The page that a link opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkedPage {
     /// The report of a result.
@@ -21,7 +21,7 @@ pub enum LinkedPage {
     Comparison(String, String),
 }
 
-/// All links that work.
+/// All valid links.
 #[derive(Default)]
 pub struct PageLinks(Mutex<VecDeque<PageLink>>);
 
@@ -32,7 +32,7 @@ struct PageLink {
 }
 
 impl PageLinks {
-    /// A new link; its key.
+    /// Creates a link and returns its key.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -50,7 +50,7 @@ impl PageLinks {
         Ok(key)
     }
 
-    /// What this key shows, if it works.
+    /// The page for this key, if the link is still valid.
     pub fn find(&self, key: &str) -> Option<LinkedPage> {
         self.find_at(key, Instant::now())
     }

@@ -1,8 +1,8 @@
-//! What the page can do: check, start and stop experiments, and look through results. `brunt serve` has all of it
-//! ([`ServedSite`]), `brunt run --serve` the stop of its one run ([`RunControl`]).
+//! The page's actions: check, start and stop experiments, and browse results. `brunt serve` offers all of them
+//! ([`ServedSite`]); `brunt run --serve` only lets the page stop its one run ([`RunControl`]).
 //!
-//! The rule: whatever starts, stops or reads something needs the token (`token`), and nobody's body is read before it was
-//! shown. docs/live-page.md has the table of requests.
+//! The rule: every request that starts, stops or reads something needs the token (`token`), and no body is read before
+//! the token was checked. docs/live-page.md has the table of requests.
 
 mod beside;
 mod body;
@@ -37,59 +37,59 @@ use crate::http::HttpServer;
 use crate::live::site::site;
 use crate::live::viewers::Viewers;
 
-/// What the program that serves can do with an experiment: given by the command line.
+/// What the serving program can do with an experiment; implemented by the command line.
 pub trait Workshop: Send + Sync + 'static {
-    /// What is wrong with an experiment's text, or what it comes to. Opens no device.
+    /// Checks an experiment's text and returns its mistakes or its plan. Opens no device.
     fn check(&self, text: &str) -> CheckedText;
 
-    /// The command that runs the experiment in this file, whose results go to `folder`. It gets the server's socket as its
-    /// standard input (`LivePage::send`).
+    /// The command that runs the experiment in this file and writes its results to `folder`. It gets the server's
+    /// socket as its standard input (`LivePage::send`).
     ///
     /// # Errors
-    /// This program is not to be found.
+    /// This program's executable cannot be found.
     fn command(&self, experiment: &Path, folder: &Path) -> io::Result<Command>;
 }
 
-/// What is known of a text.
+/// The outcome of checking a text.
 #[derive(Debug, Default)]
 pub struct CheckedText {
-    /// What is wrong: the first of it.
+    /// Mistakes: only the first one found.
     pub errors: Vec<TextMistake>,
-    /// What whoever starts it should know.
+    /// Notes for the user before starting it.
     pub notes: Vec<String>,
-    /// The experiment; `None` where something is wrong.
+    /// The experiment; `None` if there is a mistake.
     pub found: Option<CheckedExperiment>,
 }
 
 /// An experiment that can be started.
 #[derive(Debug)]
 pub struct CheckedExperiment {
-    /// What was read.
+    /// The parsed experiment.
     pub experiment: Experiment,
     /// Its runs.
     pub plan: Plan,
-    /// Its text, whole where it includes files.
+    /// Its text, with included files inlined.
     pub text: String,
 }
 
 /// A mistake in a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TextMistake {
-    /// Its line, from 1; `None` of one that has no place.
+    /// Its line, from 1; `None` if it has no position.
     pub line: Option<usize>,
-    /// Its column, from 1, in units of UTF-16, as browsers count.
+    /// Its column, from 1, in UTF-16 units, as browsers count.
     pub column: Option<usize>,
     /// The line of its end.
     pub end_line: Option<usize>,
-    /// The column behind its end.
+    /// The column after its end.
     pub end_column: Option<usize>,
     /// What is wrong.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub advice: Option<String>,
 }
 
-/// What is served by `brunt serve`.
+/// The site that `brunt serve` serves.
 pub struct ServedSite {
     runs: Arc<ServedRuns>,
     viewers: Arc<Viewers>,
@@ -98,11 +98,11 @@ pub struct ServedSite {
 }
 
 impl ServedSite {
-    /// Serves on this listener until it is dropped. Results are those of `results`; experiments can be started where
-    /// `may_start`.
+    /// Serves on this listener until it is dropped. Lists the results in `results`; experiments can
+    /// be started if `may_start`.
     ///
     /// # Errors
-    /// There is no folder, no thread or no random number to be had.
+    /// The folder, the thread or the token's random numbers are not available.
     pub fn start(
         listener: TcpListener,
         results: &Path,
@@ -130,12 +130,12 @@ impl ServedSite {
         &self.token
     }
 
-    /// The id of the run under way.
+    /// The id of the current run.
     pub fn running(&self) -> Option<String> {
         self.runs.running()
     }
 
-    /// Stops the run under way, waits for its end and its report, and goes away.
+    /// Stops the current run, waits for its end and its report, and shuts down.
     pub fn close(mut self) {
         self.runs.close();
         self.viewers.close(std::time::Duration::from_secs(1));

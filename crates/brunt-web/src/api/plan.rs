@@ -1,7 +1,7 @@
-//! What an experiment comes to, for the page's sketch and time line: hosts, links, targets, workloads, faults, and how long
-//! it takes. From the experiment alone; nothing is opened.
+//! An experiment's plan for the page's sketch and time line: hosts, links, targets, workloads, faults and duration.
+//! Derived from the experiment alone; nothing is opened.
 //!
-//! The rule: no secrets. URLs are those that results show.
+//! The rule: no secrets. URLs are shown as in results.
 
 use brunt_core::device_url::without_secrets;
 use brunt_study::experiment::{Experiment, Plan};
@@ -12,36 +12,36 @@ use serde_json::Value;
 /// An experiment's plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanSketch {
-    /// What it is called.
+    /// The experiment's name.
     pub name: String,
-    /// How many runs it makes; with a `precision`, at least.
+    /// How many runs it makes; with a `precision`, the minimum.
     pub runs: u32,
     /// Combinations of target, workload and swept values.
     pub points: u32,
     /// How long it takes.
     pub seconds: TimeEstimate,
-    /// The longest run, as far as loads say.
+    /// The longest run, as far as the loads specify it.
     pub run_seconds: Option<f64>,
-    /// Targets that are written.
+    /// Targets that are written to.
     pub writes: Vec<String>,
-    /// Where roles run.
+    /// The hosts and their roles.
     pub hosts: Vec<SketchedHost>,
     /// Links of the lab.
     pub links: Vec<SketchedLink>,
-    /// What is measured.
+    /// The targets under test.
     pub targets: Vec<SketchedTarget>,
-    /// What measures.
+    /// The workloads that drive them.
     pub workloads: Vec<SketchedWorkload>,
-    /// What is broken.
+    /// The faults that are injected.
     pub faults: Vec<SketchedFault>,
 }
 
-/// How long an experiment takes, without what it takes to make runs ready.
+/// How long an experiment takes, without the setup of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimeEstimate {
     /// At least.
     pub least: f64,
-    /// At most; `None` where some runs end when their requests are done, or when a precision is reached.
+    /// At most; `None` if some runs end when their requests are done or when a precision is reached.
     pub most: Option<f64>,
 }
 
@@ -50,9 +50,9 @@ pub struct TimeEstimate {
 pub struct SketchedHost {
     /// Its name.
     pub name: String,
-    /// What kind: this machine, the lab's, reached by ssh, or with an agent.
+    /// Its kind: this machine, a lab host, reached by ssh, or with an agent.
     pub kind: String,
-    /// What it does: `worker`, `target`.
+    /// Its roles: `worker`, `target`.
     pub roles: Vec<&'static str>,
 }
 
@@ -65,7 +65,7 @@ pub struct SketchedLink {
     pub a: String,
     /// The other end.
     pub b: String,
-    /// What it does to packets, in words.
+    /// What it does to packets, as text.
     pub impairments: String,
 }
 
@@ -80,14 +80,14 @@ pub struct SketchedTarget {
     pub host: Option<String>,
 }
 
-/// What drives a target.
+/// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedWorkload {
     /// Its name.
     pub name: String,
     /// Where it runs.
     pub hosts: Vec<String>,
-    /// What it drives.
+    /// The target that it drives.
     pub target: String,
     /// The kind of load.
     pub kind: String,
@@ -96,24 +96,24 @@ pub struct SketchedWorkload {
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedFault {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Its kind.
     pub kind: String,
-    /// What it does.
+    /// Its effect.
     pub what: String,
-    /// Where.
+    /// Where it is injected.
     pub on: String,
-    /// When it comes, in seconds of measured time; 0 of one that is there for the whole run.
+    /// When it begins, in seconds of measured time; 0 if it lasts for the whole run.
     pub from_s: f64,
-    /// When it goes; `None`: with the run.
+    /// When it ends; `None` if it lasts until the end of the run.
     pub to_s: Option<f64>,
-    /// Whether it is part of the runs against all targets.
+    /// Whether it applies to the runs against every target.
     pub every_run: bool,
 }
 
 impl PlanSketch {
-    /// Of an experiment and its plan.
+    /// The sketch of an experiment and its plan.
     pub fn of(experiment: &Experiment, plan: &Plan) -> PlanSketch {
         let heads = plan.heads();
         let times = heads.iter().map(|point| plan.points[*point].time());
@@ -146,7 +146,7 @@ impl PlanSketch {
     }
 }
 
-/// Where a point's workers are: on other hosts, or where the lab or this machine has them.
+/// Where a point's workers run: the given hosts, or the default place in the lab or on this machine.
 fn places(experiment: &Experiment, hosts: &[String]) -> Vec<String> {
     match hosts {
         [] => experiment
@@ -189,7 +189,7 @@ fn hosts(experiment: &Experiment, plan: &Plan) -> Vec<SketchedHost> {
                 .collect(),
         }
     });
-    // This machine is of interest where it does something.
+    // This machine is listed only if it has a role.
     sketched
         .filter(|host| host.name != local.to_string() || !host.roles.is_empty())
         .collect()
@@ -199,7 +199,7 @@ fn links(experiment: &Experiment) -> Vec<SketchedLink> {
     let links = experiment.lab.iter().flat_map(|lab| &lab.links);
     let sketched = links.map(|(name, link)| {
         let [a, b] = link.between.clone().map(|end| end.to_string());
-        // As it is written: a preset by its name.
+        // As written in the file: a preset is shown by its name.
         let impairments = serde_json::to_value(link)
             .map(|keys| impairments(&keys))
             .unwrap_or_default();
@@ -213,10 +213,10 @@ fn links(experiment: &Experiment) -> Vec<SketchedLink> {
     sketched.collect()
 }
 
-/// Keys of a link that do nothing to packets.
+/// Keys of a link that don't affect packets.
 const NO_IMPAIRMENTS: [&str; 2] = ["between", "carrier"];
 
-/// The keys of a link in words: `delay 5ms, loss 0.01`.
+/// A link's keys as text: `delay 5ms, loss 0.01`.
 fn impairments(keys: &Value) -> String {
     let keys = keys
         .as_object()

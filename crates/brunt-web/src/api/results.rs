@@ -1,8 +1,8 @@
-//! The folder of results, as the page lists and searches it. Each folder in it that has a summary is a result; its name is
-//! its id.
+//! The folder of results, which the page lists and searches. Each subfolder that has a summary is a result; its name is
+//! the result's id.
 //!
-//! The rule: an id leads to a folder that stands in this one, and nowhere else. What is read and searched is the summary,
-//! which has no secrets.
+//! The rule: an id leads only to a direct subfolder of this folder. Only summaries are read and searched, and they
+//! contain no secrets.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,15 +18,15 @@ use brunt_result::tables::runs;
 use brunt_study::results::make_private;
 use serde::Serialize;
 
-/// The file of an experiment that was started here, without secrets.
+/// The file name of an experiment that was started here, stored without secrets.
 pub const EXPERIMENT_FILE: &str = "experiment.toml";
-/// Results that are listed; of more, the newest.
+/// Maximum number of results in a list; the newest are kept.
 const LISTED_MAX: usize = 2000;
 
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
-    /// What was read of each, as long as its summary is the same.
+    /// What was read from each result, valid until its summary changes.
     known: Mutex<HashMap<String, KnownResult>>,
 }
 
@@ -34,50 +34,50 @@ struct KnownResult {
     changed: SystemTime,
     bytes: u64,
     entry: Arc<ResultEntry>,
-    /// What is searched, in small letters.
+    /// The text to search, in lower case.
     words: String,
 }
 
-/// A line of the list.
+/// A row of the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultEntry {
     /// The folder's name.
     pub id: String,
-    /// What the experiment is called.
+    /// The experiment's name.
     pub name: String,
-    /// When its first run was made ready; of one without tables, when its folder was made.
+    /// When the setup of its first run began; without tables, when its folder was created.
     pub began_unix_ms: u64,
     /// Measured time of all runs.
     pub seconds: f64,
-    /// Runs that were made.
+    /// Completed runs.
     pub runs: u32,
-    /// Whether all runs were made.
+    /// Whether all planned runs were made.
     pub complete: bool,
-    /// The figures in a line.
+    /// The headline figures.
     pub words: ResultWords,
 }
 
-/// Figures of a result in a line.
+/// The headline figures of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ResultWords {
-    /// Points with runs of their own.
+    /// Points that have their own runs.
     pub points: u32,
     /// Mean rates of the points.
     pub requests_per_second: Option<FigureRange>,
     /// 99th percentiles of the points' response times.
     pub p99_us: Option<FigureRange>,
-    /// Requests that did not succeed, in all runs.
+    /// Requests that did not succeed, over all runs.
     pub failed_requests: u64,
     /// Why it ended early, if it did.
     pub trouble: Option<String>,
 }
 
-/// The least and the greatest of a figure.
+/// The smallest and the largest value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FigureRange {
-    /// The least.
+    /// The smallest.
     pub least: f64,
-    /// The greatest.
+    /// The largest.
     pub most: f64,
 }
 
@@ -97,10 +97,10 @@ impl FigureRange {
 }
 
 impl ResultsFolder {
-    /// Makes it, if it is not there.
+    /// Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn open(path: &Path) -> io::Result<ResultsFolder> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -115,15 +115,15 @@ impl ResultsFolder {
         })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The results in which all these words are found, newest first.
+    /// The results that contain all these words, newest first.
     ///
     /// # Errors
-    /// The folder cannot be read. A result that cannot be is left out: it may be half copied.
+    /// The folder cannot be read. Results that cannot be read are left out: they may be partly copied.
     pub fn list(&self, search: &str) -> io::Result<Vec<ResultEntry>> {
         let search = search.to_lowercase();
         let wanted: Vec<&str> = search.split_whitespace().collect();
@@ -148,7 +148,7 @@ impl ResultsFolder {
         Ok(found)
     }
 
-    /// A result's line, from what is known of it, if that is as it was.
+    /// A result's row: the cached one, unless its summary has changed.
     fn read(&self, id: &str, known: Option<KnownResult>) -> Option<KnownResult> {
         let folder = self.find(id)?;
         let about = std::fs::metadata(folder.join(summary::FILE_NAME)).ok()?;
@@ -167,7 +167,7 @@ impl ResultsFolder {
         })
     }
 
-    /// The folder of this id, if it is one of a result.
+    /// The folder of this id, if it is a result.
     pub fn find(&self, id: &str) -> Option<PathBuf> {
         let mut parts = Path::new(id).components();
         let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == id);
@@ -176,7 +176,7 @@ impl ResultsFolder {
             .then_some(folder)
     }
 
-    /// The text of a result's experiment, without secrets: as it was written, where it was started here.
+    /// The text of a result's experiment, without secrets: as it was written if it was started here.
     pub fn experiment(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         std::fs::read_to_string(folder.join(EXPERIMENT_FILE))
@@ -188,11 +188,11 @@ impl ResultsFolder {
             })
     }
 
-    /// A result's report: that of its end, or of what there is so far.
+    /// A result's report: the final one, or one of the data so far.
     pub fn report(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         let summary = experiment::read(&folder).ok()?;
-        // A page from before tells the verdicts of other methods.
+        // An older page shows the verdicts of earlier methods.
         if summary.complete
             && summary.judged_note().is_none()
             && let Ok(text) = std::fs::read_to_string(folder.join(experiment::FILE_NAME))
@@ -209,10 +209,10 @@ impl ResultsFolder {
         Some(render(&experiment::comparison((before, &a), (after, &b))))
     }
 
-    /// A new folder whose name follows from what the experiment is called; its id.
+    /// Creates a folder named after the experiment and returns its id and path.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn begin(&self, name: &str) -> io::Result<(String, PathBuf)> {
         let slug = slug(name);
         for number in 1..=u32::MAX {
@@ -232,7 +232,7 @@ impl ResultsFolder {
     }
 }
 
-/// Small letters, digits and hyphens.
+/// Lower-case letters, digits and hyphens.
 fn slug(name: &str) -> String {
     let simple = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -283,7 +283,7 @@ fn entry(id: &str, folder: &Path, summary: &Summary) -> ResultEntry {
     }
 }
 
-/// What is searched of a result: names, targets, and the experiment's text.
+/// The searchable text of a result: names, targets, and the experiment's text.
 fn searched(id: &str, summary: &Summary) -> String {
     let experiment = &summary.experiment;
     let places = experiment
@@ -304,7 +304,7 @@ fn searched(id: &str, summary: &Summary) -> String {
         .to_lowercase()
 }
 
-/// When the first run of a result was made ready.
+/// When the setup of a result's first run began.
 fn began_unix_ms(folder: &Path) -> u64 {
     let mut first: Option<i64> = None;
     let read = read_table(folder, &runs::TABLE, |batch| {
@@ -376,7 +376,7 @@ mod tests {
         check("NVMe queue", &["two"]);
         check("slow disk", &["one", "two"]);
         check("slow nothing", &[]);
-        // What has changed is read again, and what is gone is not listed.
+        // Changed results are read again, and removed ones are no longer listed.
         write(
             folder.path(),
             "two",
@@ -398,7 +398,7 @@ mod tests {
         );
     }
 
-    /// Not above the folder, not below a result, and no file of it.
+    /// An id cannot name a folder outside the results, a subfolder of a result, or a file in it.
     #[test]
     fn ids_lead_nowhere_else() {
         let outer = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
-//! The requests of the API, and what they are answered. docs/live-page.md lists them.
+//! The requests of the API and their responses. docs/live-page.md lists them.
 //!
-//! The rule: a handler finds out who asks from where it stands in the table: what needs the token is behind
-//! [`bearer_only`]. What reads disks is [`Beside`] the thread that answers; what a handler does itself waits for nothing.
+//! The rule: a route's place in the table decides whether it needs the token: those that do are behind [`bearer_only`].
+//! Disk access goes through [`Beside`]; a handler itself never blocks.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ use super::{CheckedText, Workshop};
 use crate::http::Place;
 use crate::http::answer::{json as answer, of, trouble};
 
-/// What a report may do: its own scripts, in an origin of its own that shares nothing with the page, and no network.
+/// A report may run its own scripts in an opaque origin, separate from the page's, without network access.
 const REPORT_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
-/// The run of `brunt run --serve`, which whoever has the token can stop.
+/// Lets those who have the token stop the run of `brunt run --serve`.
 pub struct RunControl {
     id: Arc<str>,
     token: ServerToken,
@@ -40,7 +40,7 @@ pub struct RunControl {
 }
 
 impl RunControl {
-    /// Of the run whose results go to a folder of this name; `stop` ends it.
+    /// For the run whose results go to a folder of this name; `stop` ends it.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -79,7 +79,7 @@ impl RunControl {
     }
 }
 
-/// What handlers of `brunt serve` share.
+/// State shared by the handlers of `brunt serve`.
 #[derive(Clone)]
 pub struct ServedState {
     runs: Arc<ServedRuns>,
@@ -88,14 +88,14 @@ pub struct ServedState {
     may_start: bool,
 }
 
-/// What reads disks.
+/// The parts that access disks.
 struct ServedDisk {
     workshop: Arc<dyn Workshop>,
     results: Arc<ResultsFolder>,
 }
 
 impl ServedState {
-    /// Of one server.
+    /// The state of one server.
     pub fn new(
         workshop: Arc<dyn Workshop>,
         runs: Arc<ServedRuns>,
@@ -111,7 +111,7 @@ impl ServedState {
         }
     }
 
-    /// All requests.
+    /// All routes.
     pub fn routes(self, token: ServerToken) -> Router {
         Router::new()
             .route("/api/check", post(check))
@@ -169,7 +169,7 @@ struct SentText {
     name: Option<String>,
 }
 
-/// What is said of a text.
+/// The response for a checked text.
 fn checked(checked: &CheckedText) -> Response {
     let plan = checked
         .found
@@ -179,7 +179,8 @@ fn checked(checked: &CheckedText) -> Response {
     answer(StatusCode::OK, &body)
 }
 
-/// A text that cannot be started: an error as all others are, of its first mistake, and all of them with their places.
+/// The response for a text that cannot be started: the first mistake as a regular error, and all
+/// mistakes with their positions.
 fn mistaken(checked: &CheckedText) -> Response {
     let first = checked.errors.first();
     let error = first.map_or("the experiment cannot be run".into(), |first| {
@@ -292,7 +293,7 @@ async fn experiment(
     }))
 }
 
-/// A page that shows what others made.
+/// A page rendered from results, which may contain others' data.
 fn page_of_result(page: String) -> Response {
     let headers = [
         (CONTENT_SECURITY_POLICY, REPORT_POLICY),
@@ -362,7 +363,7 @@ fn link(links: &PageLinks, page: LinkedPage) -> Response {
     }
 }
 
-/// The page behind a link: its key is its token.
+/// The page behind a link: its key serves as its token.
 async fn linked(
     State(state): State<ServedState>,
     Extension(place): Extension<Arc<Place>>,

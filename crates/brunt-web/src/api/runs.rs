@@ -1,11 +1,11 @@
-//! The run that is under way, in a process of its own: this program again, as `brunt run`. A crash or a lab's namespaces do
-//! not take the server along, and the run ends as one from a terminal does.
+//! Starts and stops the current run, in a separate process: this program again, as `brunt run`. A crash or a lab's
+//! namespaces cannot affect the server, and the run ends like one from a terminal.
 //!
-//! The process has one socket to the server (`live::relay`). Frames come over it; its end means "stop".
+//! The process has one socket to the server (`live::relay`). It carries frames, and closing it means "stop".
 //!
-//! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone,
-//! however it ended, the run ends itself, with its report. The state is locked for moments only, never while a folder or a
-//! process is waited for: a run can be stopped whatever else hangs.
+//! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone
+//! for whatever reason, the run ends itself and writes its report. The state is locked only for moments, never while
+//! waiting for a folder or a process: a run can be stopped whatever else hangs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,11 +28,11 @@ use crate::live::relay::receive;
 use crate::live::viewers::Viewers;
 use crate::live::{LiveEnd, LiveFrame, LivePlan};
 
-/// What a process without a terminal prints, in its result's folder; `--detach` has the same.
+/// Output of a process without a terminal, in its result's folder; `--detach` uses the same file.
 pub const OUTPUT_FILE: &str = "output.txt";
-/// What it says on the way.
+/// Its progress messages.
 pub const PROGRESS_FILE: &str = "progress.txt";
-/// Of what a run said that could not begin, the page gets so much: the end.
+/// When a run fails to begin, the page gets the last bytes of its messages, at most this many.
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Starts runs, one at a time.
@@ -40,21 +40,21 @@ pub struct ServedRuns {
     viewers: Arc<Viewers>,
     workshop: Arc<dyn Workshop>,
     state: Mutex<StartState>,
-    /// The run is over, or has begun.
+    /// Signalled when a run has begun or ended.
     changed: Condvar,
 }
 
-/// Whether there is a run.
+/// Whether a run is starting or running.
 #[derive(Default)]
 enum StartState {
     #[default]
     Idle,
-    /// One of this name is being made ready.
+    /// A run of this name is being set up.
     Starting(String),
     Running(ServedRun),
 }
 
-/// The right to start a run. Nobody else has it, until the run begins or this is dropped.
+/// The exclusive right to start a run, until the run begins or this is dropped.
 struct StartTurn<'a> {
     runs: &'a ServedRuns,
     begun: bool,
@@ -75,7 +75,7 @@ impl Drop for StartTurn<'_> {
     }
 }
 
-/// The run under way.
+/// The current run.
 struct ServedRun {
     id: String,
     socket: UnixStream,
@@ -87,20 +87,20 @@ struct ServedRun {
 /// Why a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServedStartError {
-    /// There is one.
+    /// A run is already under way.
     #[error("run '{0}' is under way")]
     Busy(String),
-    /// The system said no.
+    /// The operating system refused.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
     },
 }
 
-/// A file that goes away: an experiment as it was sent, with its secrets, until its process has read it.
+/// A file that is deleted on drop: an experiment as it was sent, with its secrets, until its process has read it.
 struct PassingFile(PathBuf);
 
 impl Drop for PassingFile {
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ServedRuns {
-    /// None yet; frames go to these viewers.
+    /// No run yet; frames will go to these viewers.
     pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn Workshop>) -> ServedRuns {
         ServedRuns {
             viewers,
@@ -124,7 +124,7 @@ impl ServedRuns {
         }
     }
 
-    /// The id of the run under way.
+    /// The id of the current run.
     pub fn running(&self) -> Option<String> {
         match &*lock(&self.state) {
             StartState::Running(run) => Some(run.id.clone()),
@@ -132,7 +132,7 @@ impl ServedRuns {
         }
     }
 
-    /// Starts an experiment whose results go to a new folder; its id.
+    /// Starts an experiment whose results go to a new folder; returns its id.
     ///
     /// # Errors
     /// See [`ServedStartError`].
@@ -150,7 +150,7 @@ impl ServedRuns {
             .map_err(system("make a folder for the results"))?;
         let started = self.spawn(results.path(), &id, &folder, experiment);
         let (file, socket, child) = started.inspect_err(|_| {
-            // It has nothing in it but what was made here.
+            // It contains only files that were made here.
             let _ = std::fs::remove_dir_all(&folder);
         })?;
         let plan = LivePlan::of(
@@ -162,7 +162,7 @@ impl ServedRuns {
         let process = Arc::new(Mutex::new(child));
         let heard = socket.try_clone().map_err(system("share a socket"));
         let (runs, watched) = (Arc::clone(self), Arc::clone(&process));
-        // Before it is watched, since it may be over at once.
+        // Set before the watching begins, since the process may end at once.
         let run = ServedRun {
             id: id.clone(),
             socket,
@@ -178,7 +178,7 @@ impl ServedRuns {
                 .map_err(system("start a thread"))
         });
         if let Err(error) = watch {
-            // Nobody would hear it.
+            // Without this thread, its frames would go nowhere.
             let _ = lock(&process).kill();
             let _ = lock(&process).wait();
             self.turn_to(StartState::Idle);
@@ -187,7 +187,7 @@ impl ServedRuns {
         Ok(id)
     }
 
-    /// The right to start one that is called so.
+    /// Takes the right to start a run of this name.
     fn take_turn(&self, name: &str) -> Result<StartTurn<'_>, ServedStartError> {
         let mut state = lock(&self.state);
         match &*state {
@@ -235,7 +235,7 @@ impl ServedRuns {
         command
             .stdout(open(OUTPUT_FILE)?)
             .stderr(open(PROGRESS_FILE)?);
-        // Ctrl-C in the server's terminal is for the server, which passes it on once.
+        // Ctrl-C in the server's terminal reaches only the server, which passes it on once.
         command.process_group(0);
         let child = command
             .spawn()
@@ -243,7 +243,7 @@ impl ServedRuns {
         Ok((file, ours, child))
     }
 
-    /// Hands frames on until the process has ended.
+    /// Passes frames on until the process has ended.
     fn watch(
         &self,
         socket: &UnixStream,
@@ -256,12 +256,12 @@ impl ServedRuns {
         let (mut has_plan, mut end, mut file) = (false, None, Some(file));
         let take = |frame| match frame {
             LiveFrame::Ends(ends) => end = Some(ends),
-            // Those of the server's viewers are others.
+            // These concern the process's viewers; the server's viewers get their own.
             LiveFrame::Past(_) | LiveFrame::Now => {}
             frame => {
                 if matches!(frame, LiveFrame::Plan(_)) {
                     has_plan = true;
-                    // It was read; who can read the folder need not see what is secret in it.
+                    // The process has read the file; remove it, because it contains secrets.
                     file = None;
                 }
                 self.viewers.publish(&frame);
@@ -279,7 +279,7 @@ impl ServedRuns {
         }
         let mut end = end.unwrap_or_else(|| {
             let ended = ended_how(status.as_ref());
-            // It did not get as far as to have a page: why is what a terminal would show.
+            // It failed before its page began: show the messages that a terminal would have shown.
             let said = if has_plan {
                 String::new()
             } else {
@@ -310,7 +310,8 @@ impl ServedRuns {
         self.turn_to(StartState::Idle);
     }
 
-    /// Asks the run of this id to stop, as Ctrl-C does; the second time it ends at once. Whether there is such a run.
+    /// Asks the run of this id to stop, as Ctrl-C does; the second request ends it at once. Returns whether there is
+    /// such a run.
     pub fn stop(&self, id: &str) -> bool {
         match &mut *lock(&self.state) {
             StartState::Running(run) if run.id == id => run.stop(),
@@ -319,7 +320,7 @@ impl ServedRuns {
         true
     }
 
-    /// Stops what there is, and waits for its end.
+    /// Stops the current run and waits for its end.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         loop {
@@ -345,7 +346,7 @@ impl ServedRun {
             return;
         }
         let mut process = lock(&self.process);
-        // Nobody else waits for it meanwhile: its number is its own.
+        // Nothing else reaps the process meanwhile, so the pid is still its own.
         if let Ok(None) = process.try_wait()
             && let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw)
         {
@@ -354,10 +355,10 @@ impl ServedRun {
     }
 }
 
-/// Waits for the end of a process that has closed its socket, or ended.
+/// Waits for a process that has closed its socket, or ended.
 fn wait(process: &Mutex<Child>) -> Option<ExitStatus> {
     loop {
-        // Not all the while under the lock, which a second stop needs.
+        // Take the lock only briefly each time: a second stop needs it.
         match lock(process).try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) => std::thread::sleep(std::time::Duration::from_millis(20)),
@@ -377,7 +378,7 @@ fn ended_how(status: Option<&ExitStatus>) -> String {
     }
 }
 
-/// The end of what a run said.
+/// The end of a run's messages.
 fn last_words(file: &Path) -> String {
     let bytes = std::fs::read(file).unwrap_or_default();
     let from = bytes.len().saturating_sub(SAID_BYTES_MAX);

@@ -1,7 +1,8 @@
-//! The token that whoever starts, stops or reads has to send: made when the program starts, printed with its address, kept
-//! in memory only. Each user of this machine reaches a loopback address; its token is what they do not have.
+//! The token that requests to start, stop or read must carry. It is created when the program starts, printed
+//! with the address, and kept in memory only. Every user of this machine can reach a loopback address; the token
+//! keeps the others out.
 //!
-//! The rule: it is compared in constant time, and stands in no log, no result and no answer.
+//! The rule: it is compared in constant time, and appears in no log, result or response.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use subtle::ConstantTimeEq;
 use crate::http::Place;
 use crate::http::answer::trouble;
 
-/// Nobody guesses so many.
+/// 128 bits cannot be guessed.
 const BYTES: usize = 16;
 
-/// Text that nobody can guess: for a token, or for a link that works for a while.
+/// Unguessable text, for a token or a temporary link.
 ///
 /// # Errors
 /// The system has no random numbers.
@@ -39,7 +40,7 @@ pub fn unguessable() -> Result<String, getrandom::Error> {
 pub struct ServerToken(Arc<str>);
 
 impl ServerToken {
-    /// A new one.
+    /// Creates a token.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -48,12 +49,12 @@ impl ServerToken {
         Ok(ServerToken(text.into()))
     }
 
-    /// For the address that is printed, and for nothing else.
+    /// The token's text, only for the address that is printed.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Whether these headers have it.
+    /// Whether these headers carry it.
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut all = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (all.next(), all.next()) else {
@@ -68,7 +69,7 @@ impl ServerToken {
     }
 }
 
-/// Answers nobody else. Whoever has the token need not hurry.
+/// Refuses requests without the token. Those with it have no time limit.
 pub async fn bearer_only(
     State(token): State<ServerToken>,
     Extension(place): Extension<Arc<Place>>,

@@ -1,10 +1,11 @@
-//! Who may read a page that is on a loopback address: its own page, and programs of this machine. A page on another
-//! origin may not, also not one whose name was made to lead here (DNS rebinding: the browser then sends that name as
-//! `Host`, and thinks that our answers are the other page's own).
+//! Decides who may read a page on a loopback address: the page itself, and programs on this machine. A page of another
+//! origin may not, even if its name was made to resolve to this machine (DNS rebinding: the browser then sends that
+//! name as `Host` and treats our responses as the other page's own).
 //!
-//! The rule: a `Host` is an address, `localhost` or this machine's own name, since nobody else can have those lead
-//! here; an `Origin` is that `Host`. Ports are not compared: `ssh -L` changes them, rebinding does not need to. What is
-//! ambiguous is refused: a `Host` that is there twice would mean one thing to a browser and another to us.
+//! The rule: a `Host` is an address, `localhost` or this machine's own name, since others cannot make those resolve
+//! to this machine; an `Origin` must equal that `Host`. Ports are not compared: `ssh -L` changes them, and
+//! rebinding doesn't need to. Ambiguous requests are refused: two `Host` headers could mean one thing to a browser
+//! and another to us.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,27 +15,27 @@ use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version};
 
-/// What browsers say of who asks, and why.
+/// Fetch metadata: which site a request comes from, and in which mode.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Why a request is not answered.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessRefusal {
-    /// It names no host.
+    /// The request names no host.
     NoHost,
     /// It names several hosts or origins.
     Ambiguous,
-    /// It names one that others can have lead here.
+    /// It names a host that others can make resolve to this machine.
     ForeignHost(String),
     /// It comes from a page on this origin.
     ForeignOrigin(String),
-    /// It comes from a page of another site, as the browser says.
+    /// It comes from a page of another site, according to the browser.
     CrossSite,
 }
 
 impl AccessRefusal {
-    /// The status to answer with.
+    /// The status to respond with.
     pub fn status(&self) -> StatusCode {
         match self {
             AccessRefusal::NoHost | AccessRefusal::Ambiguous => StatusCode::BAD_REQUEST,
@@ -68,11 +69,11 @@ impl fmt::Display for AccessRefusal {
     }
 }
 
-/// Whether a request may be answered. `own_name` is this machine's; `is_document` says that a link elsewhere may lead
-/// here: what is asked for has nothing in it that is secret, and cannot be shown within another page.
+/// Checks whether a request may be answered. `own_name` is this machine's name. `is_document` allows links from other
+/// sites: the resource contains no secrets and cannot be shown within another page.
 ///
 /// # Errors
-/// It may not, and why.
+/// The reason for refusing it.
 pub fn admit(
     request: &Parts,
     own_name: Option<&str>,
@@ -90,7 +91,7 @@ pub fn admit(
             return Err(AccessRefusal::ForeignOrigin(shown(&origin)));
         }
     }
-    // Images, scripts and frames of other pages are asked for without an Origin, but not without this.
+    // Browsers request other pages' images, scripts and frames without an Origin header, but always with this one.
     let led_here = is_document && only(request, &SEC_FETCH_MODE)?.as_deref() == Some("navigate");
     match only(request, &SEC_FETCH_SITE)?.as_deref() {
         None | Some("same-origin" | "none") => Ok(()),
@@ -99,11 +100,11 @@ pub fn admit(
     }
 }
 
-/// The host that a request is for: that of a whole URL, whatever the header says (RFC 9112, 3.2.2), otherwise the header's.
-/// `None` if an HTTP/1.0 client names none.
+/// The host that a request is for: from an absolute URL, whatever the header says (RFC 9112, 3.2.2), otherwise from the
+/// header. `None` if an HTTP/1.0 client names none.
 ///
 /// # Errors
-/// None is named, which HTTP/1.1 requires, or several are (RFC 9112, 3.2).
+/// No host is named, although HTTP/1.1 requires it, or several are (RFC 9112, 3.2).
 pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     let named = only(request, &HOST)?;
     if named.is_none() && request.version >= Version::HTTP_11 {
@@ -113,7 +114,7 @@ pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     Ok(of_url.map(|url| Cow::from(url.as_str())).or(named))
 }
 
-/// The header of this name, of which there must not be two. Bytes that are no text do not become what is admitted.
+/// The header of this name, which must not occur twice. Bytes that are not UTF-8 never become an admitted value.
 fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
     let mut all = request.headers.get_all(name).iter();
     let first = all
@@ -126,7 +127,7 @@ fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>
     }
 }
 
-/// What a stranger sent, short enough for a line and without what would move a terminal's cursor.
+/// Text from a stranger, shortened to fit a line and without control characters.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
@@ -146,7 +147,7 @@ fn is_own(host: &str, own_name: Option<&str>) -> bool {
             None => host,
         },
     };
-    // With or without the dot of a whole name.
+    // With or without the trailing dot of a fully qualified name.
     let is_name = |own: &str| {
         let name = name.strip_suffix('.').unwrap_or(name);
         name.eq_ignore_ascii_case(own)
@@ -180,7 +181,7 @@ mod tests {
         check_at("/", headers, is_document, expected);
     }
 
-    /// Two parties that read a request differently are how one gets past the other.
+    /// If two parties read a request differently, an attacker can bypass one of them.
     #[test]
     fn what_is_ambiguous_is_refused() {
         for headers in [
@@ -191,7 +192,7 @@ mod tests {
         ] {
             check(headers, true, Err(AccessRefusal::Ambiguous));
         }
-        // The header does not count next to a whole URL.
+        // With an absolute URL, the header is ignored.
         for (url, host, expected) in [
             ("http://localhost:1/", "evil.example", Ok(())),
             ("http://127.0.0.1/", "127.0.0.1", Ok(())),
@@ -243,7 +244,7 @@ mod tests {
         );
     }
 
-    /// A name that its owner had lead to 127.0.0.1.
+    /// A name whose owner made it resolve to 127.0.0.1.
     #[test]
     fn names_of_others_are_refused() {
         check("", false, Err(AccessRefusal::NoHost));
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Also those of other ports, and those without a name.
+    /// Including the same host on another port, and opaque origins.
     #[test]
     fn pages_on_other_origins_are_refused() {
         for origin in [

@@ -1,4 +1,4 @@
-//! What sites answer with, in the forms that all of them share: plain lines for people and Prometheus, JSON for the page.
+//! The response formats that all sites share: plain lines for people and Prometheus, JSON for the page.
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -6,20 +6,20 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// A plain sentence.
+/// A plain-text response.
 pub fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     of(status, "text/plain; charset=utf-8", text.into())
 }
 
-/// A body and its type.
+/// A response with this body and content type.
 pub fn of(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     (status, [(CONTENT_TYPE, content_type)], body.into()).into_response()
 }
 
-/// A value, which no browser keeps.
+/// A value as JSON, which browsers don't cache.
 ///
 /// # Panics
-/// Never: what is answered is plain data.
+/// Never: the values are plain data.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let text = serde_json::to_vec(value).expect("plain data");
     let mut answer = of(status, "application/json", text);
@@ -29,12 +29,12 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     answer
 }
 
-/// What went wrong, and what to do about it.
+/// An error and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble<'a> {
     /// What went wrong.
     pub error: &'a str,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<&'a str>,
 }
@@ -44,12 +44,12 @@ pub fn trouble(status: StatusCode, error: &str, advice: Option<&str>) -> Respons
     json(status, &Trouble { error, advice })
 }
 
-/// The answer to a method that nothing at this path has; [`name_methods`] completes it.
+/// The response to a method that this path does not support; [`name_methods`] completes it.
 pub fn wrong_method() -> Response {
     plain(StatusCode::METHOD_NOT_ALLOWED, "")
 }
 
-/// Completes [`wrong_method`] with the methods of the path, which only its router knows.
+/// Completes [`wrong_method`] with the allowed methods, which only the path's router knows.
 pub fn name_methods(answer: Response) -> Response {
     let allowed = answer
         .headers()

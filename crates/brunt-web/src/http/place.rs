@@ -1,8 +1,9 @@
-//! Places of those who are being answered. There are few, so that strangers cannot fill memory. Where all are taken, whoever
-//! has had one longest is cut off: slow ones do not blind those who come after them. An answer that goes on, and one for
-//! somebody with the token, gives its place up.
+//! Limits how many clients are answered at once, so that strangers cannot fill memory. When all places are taken, the
+//! client that has held one longest is cut off: slow clients cannot lock out later ones. Streaming responses, and
+//! requests with the token, give up their place.
 //!
-//! The rule: a place is free when nothing works for its holder any more, and a page that is slow to make works on.
+//! The rule: a place becomes free only when no more work is done for its holder, so a page that is slow to
+//! render keeps its place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,17 +13,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// Those who are answered at once; more wait until one of them has been answered, or cut off.
+/// How many clients are answered at once; others wait until one has been answered or cut off.
 pub const CLIENTS_MAX: usize = 8;
-/// Whoever has not asked and been answered after this is cut off.
+/// A client whose request is not answered after this time is cut off.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Nobody is cut off for others before this: so long a client waits for its place at most, for each who waits before it.
+/// No client is cut off for another before this time. A client waits for its place at most this long for each client
+/// that waits before it.
 const PLACE_LEAST: Duration = Duration::from_millis(100);
 
 /// All places of a server.
 pub struct Places {
     free: Arc<Semaphore>,
-    /// Those who are being answered, in the order of their coming; some have gone.
+    /// The clients being answered, in order of arrival; some have gone.
     held: Mutex<VecDeque<Weak<Place>>>,
 }
 
@@ -30,9 +32,9 @@ pub struct Places {
 pub struct Place {
     since: Instant,
     cut: Notify,
-    /// The place itself; given up by answers that go on.
+    /// The permit; released early by streaming responses.
     held: Mutex<Option<OwnedSemaphorePermit>>,
-    /// Lives until the last byte of the answer is sent.
+    /// Kept until the last byte of the response is sent.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -41,7 +43,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    /// All free.
+    /// All places are free.
     pub fn new() -> Places {
         Places {
             free: Arc::new(Semaphore::new(CLIENTS_MAX)),
@@ -68,7 +70,7 @@ impl Places {
         place
     }
 
-    /// Cuts off whoever has been there longest, once that was long enough.
+    /// Cuts off the client that has held its place longest, once it has had its minimum time.
     async fn make_room(&self) -> OwnedSemaphorePermit {
         let freed = Arc::clone(&self.free).acquire_owned();
         let mut freed = std::pin::pin!(freed);
@@ -88,12 +90,12 @@ impl Places {
 }
 
 impl Place {
-    /// Whoever has it can take as long as it likes from now on.
+    /// Frees the place; its holder then has no time limit.
     pub fn give_up(&self) {
         drop(lock(&self.held).take());
     }
 
-    /// The same, and `kept` is dropped when the whole answer is sent or the client has gone.
+    /// Like [`Place::give_up`], and drops `kept` when the whole response is sent or the client has gone.
     pub fn give_up_keeping(&self, kept: impl Any + Send) {
         *lock(&self.kept) = Some(Box::new(kept));
         self.give_up();
@@ -103,12 +105,12 @@ impl Place {
         lock(&self.held).is_some()
     }
 
-    /// Whether whoever has it has waited too long for an answer to be worth making.
+    /// Whether the holder has waited too long for a response to be worth making.
     pub fn is_late(&self) -> bool {
         self.is_held() && self.since.elapsed() >= PATIENCE
     }
 
-    /// Returns when whoever has it is to be cut off; never after it was given up.
+    /// Returns when the holder must be cut off; never, once the place was given up.
     pub async fn ends(&self) {
         let _ = timeout(
             PATIENCE.saturating_sub(self.since.elapsed()),
@@ -133,7 +135,7 @@ mod tests {
             .block_on(work)
     }
 
-    /// One is cut off for another, and no more; its place is free when what works for it is through.
+    /// Exactly one client is cut off for another, and its place becomes free when the work for it is finished.
     #[test]
     fn a_place_is_free_when_its_work_is_through() {
         run(async {
@@ -142,7 +144,7 @@ mod tests {
             for _ in 0..CLIENTS_MAX {
                 held.push(places.take().await);
             }
-            // Works on, after its client was cut off.
+            // Still working after its client was cut off.
             let works = Arc::clone(&held[0]);
             let mut next = std::pin::pin!(places.take());
             assert!(timeout(PLACE_LEAST * 3, next.as_mut()).await.is_err());
@@ -165,7 +167,7 @@ mod tests {
         });
     }
 
-    /// Streams make room at once, and are cut off for nobody.
+    /// Streams free their place at once and are never cut off.
     #[test]
     fn a_place_that_was_given_up_is_free() {
         run(async {

@@ -1,7 +1,7 @@
-//! A thread that answers for a site until it is dropped. The one rule: nobody who asks holds up anything else. Each has a
-//! few seconds, there are never more than a few (`place`), and the end of the program waits for none of them.
+//! A thread that serves a site until it is dropped. The rule: no client delays anything else. Each has a few seconds,
+//! only a few are served at once (`place`), and the program's end waits for none of them.
 //!
-//! One request for each connection: an idle connection would keep a place that somebody else waits for.
+//! One request per connection: an idle connection would keep a place that another client waits for.
 
 use std::io;
 use std::net::TcpListener;
@@ -29,22 +29,22 @@ use super::answer::{name_methods, plain};
 use super::place::{PATIENCE, Place, Places};
 use super::stalled::StallGuard;
 
-/// Longer lines and headers are refused: as few as hyper allows.
+/// Limits for the request line and headers: the smallest that hyper allows.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// Pages that are made at once, beside the thread that answers.
+/// How many pages are rendered at once, off the thread that answers.
 const MAKERS_MAX: usize = 2;
-/// After so long the system may have descriptors again.
+/// Delay before accepting again when the system has run out of descriptors.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// Answers until it is dropped.
+/// Serves a site until it is dropped.
 pub struct HttpServer {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HttpServer {
-    /// Answers for this site on this listener; `name` is its threads'.
+    /// Serves this site on this listener; `name` is used for its threads.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -61,7 +61,7 @@ impl HttpServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
-        // Around the whole of it: a router adds the methods of a path to an answer only after its own layers.
+        // Outermost, because a router adds a path's allowed methods to a response only after its own layers.
         let site = Router::new()
             .fallback_service(site)
             .layer(middleware::from_fn(with_one_host))
@@ -70,7 +70,7 @@ impl HttpServer {
             runtime.block_on(async {
                 let _ = select(pin!(accept(listener, site)), stopped).await;
             });
-            // Whoever is being answered is cut off; a page that is being made is of no use to anybody.
+            // Cuts off current clients and abandons pages that are being rendered.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
@@ -90,7 +90,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// A request that names no host, or several, is none of HTTP/1.1.
+/// Refuses requests that name no host, or several: they violate HTTP/1.1.
 async fn with_one_host(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let refused = host(&parts).err();
@@ -100,7 +100,7 @@ async fn with_one_host(request: Request, next: Next) -> Response {
     }
 }
 
-/// No type but the stated one, and nothing for other sites.
+/// Forbids content sniffing and use by other sites.
 async fn for_nobody_else(answer: Response) -> Response {
     let mut answer = name_methods(answer);
     let headers = answer.headers_mut();
@@ -118,22 +118,22 @@ async fn accept(listener: tokio::net::TcpListener, site: Router) {
                 let place = places.take().await;
                 tokio::spawn(answer(socket, place, site.clone()));
             }
-            // Out of descriptors, or the like: others may give some back.
+            // Out of descriptors, for example: others may be closed soon.
             Err(_) => sleep(BREATH).await,
         }
     }
 }
 
-/// Answers one request.
+/// Serves one request.
 async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
-    // Frames are whole when they are sent.
+    // Frames are sent whole, so don't delay them.
     let _ = socket.set_nodelay(true);
     let site = site.layer(Extension(Arc::clone(&place)));
     let exchange = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .keep_alive(false)
-        .title_case_headers(true) // as people write them who look for one with grep
+        .title_case_headers(true) // for people who search headers with grep
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(
@@ -141,7 +141,7 @@ async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
             TowerToHyperService::new(site),
         );
     match select(pin!(exchange), pin!(place.ends())).await {
-        // Whoever asked may have gone, or be no client of HTTP, or be too slow.
+        // The client has gone, does not speak HTTP, or is too slow.
         Either::Left((_, _)) | Either::Right(((), _)) => {}
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     use super::super::place::CLIENTS_MAX;
     use super::*;
 
-    /// One page.
+    /// Serves one page.
     fn serve(
         page: impl Fn() -> String + Clone + Send + Sync + 'static,
     ) -> (HttpServer, SocketAddr) {
@@ -240,7 +240,7 @@ mod tests {
             "HTTP/1.1 431",
             "\r\n\r\n",
         );
-        // Nobody else's page may have it, and nobody waits for a second request.
+        // Other sites cannot use the page, and the connection closes after one request.
         let answer = ask(at, "GET /page HTTP/1.1\r\nHost: x\r\n\r\n").to_ascii_lowercase();
         for header in [
             "nosniff",
@@ -251,17 +251,17 @@ mod tests {
         }
     }
 
-    /// One who asks and does not read, and one who does not ask, hold up neither others nor the end.
+    /// A client that does not read, and one that sends no request, delay neither other clients nor the end.
     #[test]
     fn slow_clients_wait_alone() {
-        // More than sockets hold.
+        // More than socket buffers hold.
         let (server, at) = serve(|| "x".repeat(64 << 20));
         let mut deaf = TcpStream::connect(at).unwrap();
         deaf.write_all(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
             .unwrap();
         let _silent = TcpStream::connect(at).unwrap();
         assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
-        // Its answer has begun.
+        // Its response has begun.
         assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
         let (done, wait) = channel();
         std::thread::spawn(move || {
@@ -270,12 +270,12 @@ mod tests {
         });
         wait.recv_timeout(Duration::from_secs(120))
             .expect("the end waits for nobody");
-        // It was there all the while.
+        // It was connected the whole time.
         deaf.set_nonblocking(true).unwrap();
         assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
     }
 
-    /// Many who ask and do not read, or do not ask, or ask one letter at a time, are cut off for one who does.
+    /// Many clients that don't read, send nothing, or send one byte at a time are cut off to serve one that behaves.
     #[test]
     fn slow_clients_make_room() {
         let (_server, at) = serve(|| "x".repeat(16 << 20));
@@ -296,7 +296,7 @@ mod tests {
         for _ in 0..3 {
             assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
         }
-        // The last of them are there still: no more than had to were cut off.
+        // The last of them are still connected: no more than necessary were cut off.
         let open = slow.iter().filter(|socket| {
             socket.set_nonblocking(true).unwrap();
             matches!((&**socket).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)

@@ -1,5 +1,5 @@
-//! A socket that fails when the other side has taken nothing for a while. hyper waits for as long as it takes, and a viewer
-//! that does not read would keep its memory.
+//! A socket whose writes fail when the peer has taken nothing for a while. hyper would wait forever, and a viewer that
+//! does not read would keep its memory.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// So long a write may wait for room.
+/// How long a write may wait for buffer space.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The socket.
+/// Wraps a socket.
 pub struct StallGuard {
     socket: TcpStream,
     /// Runs while a write waits.
@@ -21,7 +21,7 @@ pub struct StallGuard {
 }
 
 impl StallGuard {
-    /// Around this socket.
+    /// Guards this socket.
     pub fn new(socket: TcpStream) -> StallGuard {
         StallGuard {
             socket,
@@ -29,7 +29,7 @@ impl StallGuard {
         }
     }
 
-    /// What a write came to, and whether it has waited too long.
+    /// Passes on the result of a write, or an error if it has waited too long.
     fn written(
         &mut self,
         cx: &mut Context<'_>,

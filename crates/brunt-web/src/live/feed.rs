@@ -1,5 +1,5 @@
-//! From events to frames. [`Witness`] takes events where they happen and goes on at once; [`Feed`] works on a thread of its
-//! own.
+//! Turns events into frames. [`Witness`] takes events where they happen and returns at once; [`Feed`] processes them on
+//! a separate thread.
 
 use std::io;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use super::frame::{
 use super::stretch::OpenStretch;
 use super::viewers::Viewers;
 
-/// Values of a sample that are sent: those of a machine with a hundred disks are more.
+/// Maximum values per sample that are sent: a machine with a hundred disks has more.
 const VALUES_MAX: usize = 400;
 
-/// What the feed takes.
+/// Input of the feed.
 pub enum FeedMessage {
-    /// Something happened.
+    /// An event of the experiment.
     Event(Event),
-    /// Something was said on the terminal.
+    /// A line that was printed on the terminal.
     Note(Nanos, String),
-    /// The experiment is over, and its results are written.
+    /// The experiment has ended, and its results are written.
     Closes(LiveEnding),
 }
 
-/// Hands events over, or counts them.
+/// Passes events to the feed, and counts those for which it has no room.
 pub struct Witness {
     feed: SyncSender<FeedMessage>,
     missed: Arc<AtomicU64>,
 }
 
 impl Witness {
-    /// Into this channel.
+    /// Sends into this channel.
     pub fn new(feed: SyncSender<FeedMessage>, missed: Arc<AtomicU64>) -> Witness {
         Witness { feed, missed }
     }
 
-    /// A line of the terminal.
+    /// Passes on a line of the terminal.
     pub fn note(&self, text: &str) {
         self.say(FeedMessage::Note(Clock::Monotonic.now(), text.to_string()));
     }
@@ -50,7 +50,7 @@ impl Witness {
             Err(TrySendError::Full(_)) => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
             }
-            // After the end nobody listens.
+            // After the end, the feed no longer listens.
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
         }
     }
@@ -59,7 +59,7 @@ impl Witness {
 impl Observer for Witness {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            // Single requests are for tables; intervals of jobs are in those of all of them.
+            // Single requests are only for tables; a job's intervals are included in those of all jobs.
             Event::Begins(_) | Event::Requests(_) | Event::Ends(_) => {}
             Event::Job(_, JobEvent::Interval(_) | JobEvent::Requests(_)) => {}
             _ => self.say(FeedMessage::Event(event.clone())),
@@ -68,7 +68,7 @@ impl Observer for Witness {
     }
 }
 
-/// Makes frames of events, and shows them.
+/// Makes frames from events and sends them to the viewers.
 pub struct Feed {
     viewers: Arc<Viewers>,
     missed: Arc<AtomicU64>,
@@ -77,13 +77,13 @@ pub struct Feed {
     open: OpenStretch,
     /// When the last interval ended.
     last: Nanos,
-    /// Starts of the run under way.
+    /// Starts within the current run.
     trials: u32,
     folder: String,
 }
 
 impl Feed {
-    /// Times are counted from `zero`; results go to `folder`.
+    /// Times are relative to `zero`; results go to `folder`.
     pub fn new(viewers: Arc<Viewers>, missed: Arc<AtomicU64>, zero: Nanos, folder: String) -> Feed {
         let open = OpenStretch::default();
         Feed {
@@ -98,7 +98,7 @@ impl Feed {
         }
     }
 
-    /// Takes one; whether more can come.
+    /// Takes a message; returns whether more can come.
     pub fn take(&mut self, said: FeedMessage) -> bool {
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > self.missed_told {

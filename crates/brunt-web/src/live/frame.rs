@@ -1,8 +1,8 @@
-//! What a viewer is sent: owned values, as JSON, one for each server-sent event. [`LiveFrame::encode`] makes the bytes;
-//! `web/src/lib/frames.ts` has the same types for the page, and a test holds both to one list of names.
+//! The frames that viewers receive: owned values, encoded as JSON, one per server-sent event. [`LiveFrame::encode`]
+//! makes the bytes. `web/src/lib/frames.ts` has the same types for the page, and a test compares the names of both.
 //!
-//! The rule: times are seconds since the page was begun, on the clock of the run; a figure that is also in the report is
-//! the same value, not one made again.
+//! The rule: times are seconds since the page's start, on the run's clock; figures that also appear in the report are
+//! the same values, not computed again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,79 +17,79 @@ use serde::{Deserialize, Serialize};
 
 use super::stretch::heat_bounds;
 
-/// Runs and points that a plan names; of a larger experiment the number is said.
+/// How many runs and points a plan names; a larger experiment has only their number.
 const NAMED_MAX: usize = 2000;
 
-/// Something that is sent.
+/// A message to viewers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "kebab-case")]
 pub enum LiveFrame {
-    /// The first one for each viewer.
+    /// The first frame for each viewer.
     Plan(LivePlan),
-    /// How what follows, up to [`LiveFrame::Now`], was thinned.
+    /// How the frames up to [`LiveFrame::Now`] were thinned.
     Past(LiveThinning),
-    /// What comes from here on is new.
+    /// The frames after this one are new.
     Now,
-    /// A run is being made ready.
+    /// A run is being set up.
     RunBegins(LiveRun),
-    /// Its workers start; a search for a rate starts several times.
+    /// Its workers start; a search for a rate starts them several times.
     RunStarts {
         /// When.
         at_s: f64,
-        /// How often before, in this run.
+        /// How often they started before in this run.
         trial: u32,
     },
-    /// A part of the run is over.
+    /// Figures of a part of the run.
     Stretch(LiveStretch),
-    /// A prober has read a host's state.
+    /// A reading of a host's state.
     Sample(LiveSample),
-    /// A fault came, or went.
+    /// A fault began or ended.
     Fault(LiveFault),
-    /// The run is over, or that of one of several jobs.
+    /// A run has ended, or one of its several jobs.
     RunEnds(LiveRunEnd),
     /// A line of the terminal.
     Note {
         /// When.
         at_s: f64,
-        /// What was said.
+        /// The text.
         text: String,
     },
-    /// This viewer was too slow for what came here.
+    /// Frames were dropped here because this viewer was too slow.
     Lost {
-        /// How many frames were left out.
+        /// How many frames.
         frames: u64,
     },
-    /// The page's own thread was behind, and nobody got what came here.
+    /// Events were dropped for all viewers because the page's thread fell behind.
     Missed {
-        /// How many events, since the begin.
+        /// How many events since the start.
         events: u64,
     },
-    /// The last one.
+    /// The last frame.
     Ends(LiveEnd),
 }
 
-/// What is going to be done.
+/// The planned experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LivePlan {
     /// The experiment's name.
     pub experiment: String,
-    /// What it says of itself.
+    /// Its description.
     pub description: String,
     /// Version of the program.
     pub brunt: String,
     /// Where results go.
     pub folder: String,
-    /// The time zero of all others, in milliseconds since 1970.
+    /// The zero of all other times, in milliseconds since 1970.
     pub began_unix_ms: u64,
     /// How many runs are planned.
     pub runs: u32,
-    /// The point of each run in its order; the first of many.
+    /// The point of each run, in run order; only the first ones if there are many.
     pub order: Vec<u32>,
-    /// The points; the first of many.
+    /// The points; only the first ones if there are many.
     pub points: Vec<LivePoint>,
     /// Faults of the experiment: name, kind and place of each.
     pub faults: Vec<[String; 3]>,
-    /// Upper bounds of the rows of a heat map, in microseconds; one more row is above the last.
+    /// Upper bounds of the heat map's rows, in microseconds; one more row lies above the last.
     pub heat_bounds_us: Vec<f64>,
 }
 
@@ -98,29 +98,29 @@ pub struct LivePlan {
 pub struct LivePoint {
     /// Target, workload and the value on each axis.
     pub label: String,
-    /// How long a run takes, as far as its load says.
+    /// How long a run takes, as far as its load specifies it.
     pub stated_s: Option<f64>,
 }
 
-/// How the past of a late viewer was thinned.
+/// How the past was thinned for a late viewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveThinning {
-    /// Stretches of the run under way that became one; 1 where each is by itself.
+    /// How many stretches of the current run were merged into one; 1 if none were.
     pub stretches_each: u32,
-    /// Samples of each host that became one.
+    /// How many samples of each host were merged into one.
     pub samples_each: u32,
-    /// Ends of runs that are not among those that follow: the oldest.
+    /// How many ends of runs are left out: the oldest.
     pub runs_left_out: u64,
-    /// Lines of the terminal that are not, likewise.
+    /// How many lines of the terminal are left out: the oldest.
     pub notes_left_out: u64,
-    /// Samples of hosts that are not, because there are too many hosts.
+    /// How many samples are left out because there are too many hosts.
     pub samples_left_out: u64,
 }
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveRun {
-    /// Its place among all runs, from 0.
+    /// Its position among all runs, from 0.
     pub order: u32,
     /// How many runs there are.
     pub runs: u32,
@@ -130,86 +130,86 @@ pub struct LiveRun {
     pub label: String,
     /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// When it was made ready.
+    /// When its setup began.
     pub at_s: f64,
 }
 
-/// A part of a run: at least a quarter of a second, or an interval.
+/// Figures of a part of a run: at least a quarter of a second, or one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveStretch {
-    /// Its begin.
+    /// When it began.
     pub start_s: f64,
-    /// Its end.
+    /// When it ended.
     pub end_s: f64,
-    /// How many were put together in it. Rates, counts, means and the heat map are exact all the same; its percentiles
-    /// are the highest of theirs, and its minimum the lowest.
+    /// How many stretches were merged into it. Rates, counts, means and the heat map stay exact; its percentiles are
+    /// the highest of theirs, and its minimum the lowest.
     pub of: u32,
-    /// Requests that were done, and still counted.
+    /// Requests that completed in time to count.
     pub completed: u64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Requests in flight, on average over the time: also those that have not come back.
+    /// Mean requests in flight over time, including those that have not completed.
     pub depth: f64,
-    /// Response times of all kinds; `None` when nothing was done.
+    /// Response times of all kinds; `None` if nothing completed.
     pub response: Option<Latencies>,
     /// Each kind of operation.
     pub kinds: Vec<LiveKind>,
-    /// How requests ended that did not end well.
+    /// Unsuccessful requests by outcome.
     pub losses: BTreeMap<String, u64>,
     /// Attempts after the first.
     pub retries: u64,
-    /// Requests that came after the end.
+    /// Requests that completed after the end.
     pub late: u64,
-    /// Rows of the heat map that have something: row and count.
+    /// Non-empty rows of the heat map: row and count.
     pub heat: Vec<(u16, u64)>,
 }
 
 /// One kind of operation in a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveKind {
-    /// Which.
+    /// The operation.
     pub op: OpKind,
-    /// Requests that were done.
+    /// Completed requests.
     pub completed: u64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
     /// Mean response time.
     pub mean_us: Option<f64>,
 }
 
-/// A host's state over a time.
+/// A host's state over an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveSample {
-    /// Whose.
+    /// The host's name.
     pub host: String,
-    /// When the time began.
+    /// When the interval began.
     pub start_s: f64,
     /// When it ended.
     pub end_s: f64,
-    /// How many were put together in it: its values are their means over time.
+    /// How many samples were merged into it: its values are their means over time.
     pub of: u32,
-    /// What was read.
+    /// The values.
     pub values: Vec<LiveValue>,
-    /// Values that are left out, because there are too many.
+    /// How many values are left out because there are too many.
     pub left_out: u32,
 }
 
-/// Of what a sample's figures are.
+/// What a sample's figures describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LiveSubject {
     /// The host.
     Machine,
     /// Processes on it.
     Processes,
-    /// Parts of devices of processes on it.
+    /// Components of devices used by processes on it.
     Devices,
 }
 
 impl LiveSample {
-    /// What it goes on: the samples of its host, or those of its host's processes or devices. All are of about the same
-    /// times, and joined with each other would be of a part of it.
+    /// The series that it belongs to: its host's, or that of its host's processes or devices. Their samples cover about
+    /// the same times, so merging them with each other would give wrong means.
     pub fn series(&self) -> (String, LiveSubject) {
         let all = |probe: &str| self.values.iter().all(|value| value.0 == probe);
         let subject = match () {
@@ -221,11 +221,11 @@ impl LiveSample {
     }
 }
 
-/// One figure of a host: `cpu`, `cpu0`, `busy_share`, how much.
+/// One figure of a host, such as `cpu`, `cpu0`, `busy_share` and its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveValue(pub String, pub String, pub String, pub f64);
 
-/// A fault, as far as it has come.
+/// A fault, as far as it has progressed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveFault {
     /// Index in the experiment's list.
@@ -236,22 +236,22 @@ pub struct LiveFault {
     pub kind: String,
     /// Name of the target, link or host.
     pub place: String,
-    /// Its effect, in words.
+    /// Its effect, as text.
     pub what: String,
     /// When it was injected.
     pub start_s: f64,
     /// Evidence that it was in effect.
     pub shown_by: String,
-    /// When it was taken away; `None` while it is there.
+    /// When it was removed; `None` while it is active.
     pub end_s: Option<f64>,
-    /// Evidence that it was gone.
+    /// Evidence that it had ended.
     pub gone_by: String,
 }
 
-/// A run that is over; the figures are those of `summary.json`.
+/// A completed run; its figures are those of `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveRunEnd {
-    /// Its place among all runs, from 0.
+    /// Its position among all runs, from 0.
     pub order: u32,
     /// How many runs there are.
     pub runs: u32,
@@ -259,17 +259,17 @@ pub struct LiveRunEnd {
     pub label: String,
     /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// One of several jobs of a run.
+    /// Whether it is one of several jobs of a run.
     pub is_job: bool,
     /// Why it ended.
     pub stopped: Stopped,
-    /// Whether it ran as it was meant to.
+    /// Whether it ran as intended.
     pub complete: bool,
     /// Measured time.
     pub measured_s: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
     /// Response times of all kinds.
     pub response: Option<Latencies>,
@@ -288,58 +288,58 @@ pub struct LiveEnd {
     pub trouble: Option<String>,
     /// Where the results are.
     pub folder: String,
-    /// Their page, if there is one.
+    /// Their report page, if there is one.
     pub report: Option<String>,
-    /// Viewers that were there at any time.
+    /// How many viewers there were in total.
     pub viewers: u64,
-    /// Frames that slow ones of them did not get.
+    /// Frames that slow viewers missed.
     pub frames_lost: u64,
-    /// Events that nobody got.
+    /// Events that were dropped for all viewers.
     pub events_missed: u64,
 }
 
-/// How an experiment ended, for those who look.
+/// How an experiment ended, for viewers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveEnding {
     /// Why it ended early, if it did.
     pub trouble: Option<String>,
-    /// The page of results, if there is one.
+    /// The report page, if there is one.
     pub report: Option<String>,
 }
 
-/// What viewers lost.
+/// Frames and events that viewers lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
-    /// Viewers that were there at any time.
+    /// How many viewers there were in total.
     pub viewers: u64,
-    /// Frames that slow ones of them did not get.
+    /// Frames that slow viewers missed.
     pub frames: u64,
-    /// Events that nobody got, because the page's own thread was behind.
+    /// Events that were dropped for all viewers because the page's thread fell behind.
     pub events: u64,
 }
 
 impl LiveFrame {
-    /// As one server-sent event.
+    /// Encodes it as one server-sent event.
     ///
     /// # Panics
     /// Never: a frame is plain data.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = b"data: ".to_vec();
         serde_json::to_writer(&mut bytes, self).expect("a frame is plain data");
-        // JSON on one line: a line break in a text is escaped.
+        // The JSON is on one line: line breaks in texts are escaped.
         bytes.extend_from_slice(b"\n\n");
         bytes
     }
 
-    /// From one line of a server-sent event, as [`LiveFrame::encode`] makes it; `None` of a line that has no frame.
+    /// Decodes one line of a server-sent event, as [`LiveFrame::encode`] makes it; `None` if the line has no frame.
     ///
     /// # Errors
-    /// It is not one of these frames.
+    /// The line's data is not a valid frame.
     pub fn decode(line: &str) -> Option<Result<LiveFrame, serde_json::Error>> {
         line.strip_prefix("data: ").map(serde_json::from_str)
     }
 
-    /// Whether a viewer that missed it would show something that is not so: such a frame is dropped last.
+    /// Whether a viewer that missed it would display something wrong: such a frame is dropped last.
     pub fn is_key(&self) -> bool {
         !matches!(
             self,
@@ -349,7 +349,7 @@ impl LiveFrame {
 }
 
 impl LivePlan {
-    /// Of one run without an experiment. Times are counted from now.
+    /// The plan of a single run without an experiment. Times are relative to now.
     pub fn alone(name: &str, label: &str, brunt: &str) -> LivePlan {
         LivePlan {
             experiment: name.to_string(),
@@ -366,9 +366,9 @@ impl LivePlan {
         }
     }
 
-    /// Of an experiment whose runs are planned and whose results go to `folder`. Times are counted from now.
+    /// The plan of an experiment whose results go to `folder`. Times are relative to now.
     pub fn of(experiment: &Experiment, plan: &Plan, brunt: &str, folder: &Path) -> LivePlan {
-        // Runs of several jobs at once have numbers behind that of all of them.
+        // Each job of a run has its own number, after that of the whole run.
         let order = plan
             .runs
             .iter()
@@ -401,7 +401,7 @@ impl LivePlan {
 }
 
 impl LiveRunEnd {
-    /// Of its summary.
+    /// Built from a run's summary.
     pub fn of(info: &brunt_result::event::RunInfo, run: &RunSummary, is_job: bool) -> LiveRunEnd {
         LiveRunEnd {
             order: info.order,
@@ -429,13 +429,13 @@ fn now_unix_ms() -> u64 {
     since_1970.as_millis() as u64
 }
 
-/// Seconds since `zero`, to the microsecond; negative before it.
+/// Seconds since `zero`, with microsecond resolution; negative before it.
 pub(super) fn seconds(at: Nanos, zero: Nanos) -> f64 {
     let micros = (i128::from(at.0) - i128::from(zero.0)) / 1000;
     micros as f64 / 1e6
 }
 
-/// How requests end that do not end well, and how many did.
+/// Unsuccessful requests by outcome.
 pub(super) fn losses(counts: &brunt_result::Counts) -> BTreeMap<String, u64> {
     let bad = RequestStatus::ALL
         .into_iter()
@@ -448,7 +448,7 @@ pub(super) fn losses(counts: &brunt_result::Counts) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    /// All names of an object and of those in it.
+    /// All names in an object and in nested ones.
     fn names(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
         match value {
             serde_json::Value::Object(map) => map.iter().for_each(|(name, value)| {
@@ -552,7 +552,7 @@ mod tests {
         ]
     }
 
-    /// A name that the page has otherwise would be `undefined` there, and nothing would say so.
+    /// If the page used another name, its value would be `undefined` without an error.
     #[test]
     fn the_page_knows_every_name() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/src/lib/frames.ts");
@@ -573,7 +573,7 @@ mod tests {
                 );
             }
         }
-        // What the page has and nobody sends is a mistake, too.
+        // A name in the page that is never sent is a mistake, too.
         let sent: Vec<String> = one_of_each()
             .iter()
             .map(|frame| String::from_utf8(frame.encode()).expect("text"))
@@ -594,7 +594,7 @@ mod tests {
         }
     }
 
-    /// A run's process hands its frames to the server that started it, figure for figure.
+    /// A run's process sends its frames to the server that started it, without losing precision.
     #[test]
     fn frames_are_read_as_they_were_sent() {
         for frame in one_of_each() {

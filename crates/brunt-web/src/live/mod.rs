@@ -1,12 +1,12 @@
-//! The live page of a run: an observer of the experiment's events, and a site that sends them to browsers as server-sent
-//! events.
+//! The live page of a run: an observer of the experiment's events, and a site that sends them to
+//! browsers as server-sent events.
 //!
-//! Events go through a channel of bounded length to a thread of its own (`feed`), which makes `frame`s of them, keeps
-//! what a late viewer needs (`record`) and hands them to those who look (`viewers`): browsers (`site`), or the server that
+//! Events go through a bounded channel to a separate thread (`feed`), which turns them into `frame`s, keeps
+//! what late viewers need (`record`), and passes them to the `viewers`: browsers (`site`), or the server that
 //! started the run (`relay`).
 //!
-//! The rule: neither the run nor the terminal waits for a viewer. An event for which the channel has no room, and a frame
-//! for which a viewer's queue has none, is counted and said: on the page, and when the run ends.
+//! The rule: neither the run nor the terminal waits for a viewer. Events for which the channel has no room, and frames
+//! for which a viewer's queue has none, are counted and reported: on the page, and when the run ends.
 
 mod feed;
 mod frame;
@@ -39,14 +39,14 @@ use self::viewers::Viewers;
 use crate::api::RunControl;
 use crate::http::HttpServer;
 
-/// Events that wait to be made frames of. An event holds a share of an interval's histograms, up to a megabyte.
+/// Capacity of the event channel. An event can hold an interval's histograms, up to a megabyte.
 const EVENTS_MAX: usize = 256;
-/// So long the end waits for viewers to take their last frames.
+/// How long the end waits for viewers to take their last frames.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The same, for the server that started this program.
 const LAST_WORDS_RELAYED: Duration = Duration::from_secs(20);
 
-/// A live page that is being served.
+/// A live page.
 pub struct LivePage {
     feed: SyncSender<FeedMessage>,
     missed: Arc<AtomicU64>,
@@ -58,16 +58,16 @@ pub struct LivePage {
 /// Where frames go.
 enum LiveOutlet {
     /// To browsers.
-    #[allow(dead_code)] // it answers until it is dropped
+    #[allow(dead_code)] // serves until it is dropped
     Server(HttpServer),
     /// To the server that started this program.
     Sender(JoinHandle<()>),
-    /// Nowhere else.
+    /// Only within this program.
     Here,
 }
 
 impl LivePage {
-    /// Serves it on this listener until [`LivePage::close`]. Whoever has the token can stop the run.
+    /// Serves the page on this listener until [`LivePage::close`]. Those who have the token can stop the run.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -79,7 +79,7 @@ impl LivePage {
         LivePage::start_at(listener, plan, control, Clock::Monotonic.now())
     }
 
-    /// The same, with the time that is zero for the page.
+    /// Like [`LivePage::start`], with an explicit zero for the page's times.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -99,8 +99,8 @@ impl LivePage {
         })
     }
 
-    /// Sends what the page would show to the server that started this program (`brunt serve`), over this socket. When the
-    /// server says so, or is gone, `stop` is called.
+    /// Sends the page's frames over this socket to the server that started this program (`brunt serve`). Calls `stop`
+    /// when the server requests it or is gone.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -115,7 +115,7 @@ impl LivePage {
         })
     }
 
-    /// One that only this program looks at ([`LivePage::watch`]).
+    /// A page that is only watched by this program ([`LivePage::watch`]).
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -146,29 +146,29 @@ impl LivePage {
         })
     }
 
-    /// Has somebody in this program look on: what happened so far, and then each frame.
+    /// Adds a watcher within this program: it gets the past, and then each new frame.
     pub fn watch(&self, watcher: LiveWatcher) {
         self.viewers.watch(watcher);
     }
 
-    /// Takes the experiment's events.
+    /// The observer that receives the experiment's events.
     pub fn observer(&self) -> Box<dyn Observer> {
         Box::new(Witness::new(self.feed.clone(), Arc::clone(&self.missed)))
     }
 
-    /// Takes what is said on the terminal.
+    /// A listener for the terminal's lines.
     pub fn listener(&self) -> impl Fn(&str) + Send + 'static {
         let witness = Witness::new(self.feed.clone(), Arc::clone(&self.missed));
         move |text| witness.note(text)
     }
 
-    /// What was lost so far.
+    /// Frames and events lost so far.
     pub fn losses(&self) -> LiveLosses {
         self.viewers.losses(self.missed.load(Ordering::Relaxed))
     }
 
-    /// Tells viewers the end, waits a moment for them to take it, and goes away. Whoever holds an observer still is not
-    /// heard any more.
+    /// Announces the end to viewers, waits a moment for them to take it, and shuts down. Observers that still exist are
+    /// ignored from then on.
     pub fn close(mut self, ending: LiveEnding) -> LiveLosses {
         self.end(ending);
         self.losses()
@@ -178,11 +178,12 @@ impl LivePage {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // The feed takes everything that was said before, and ends: there is always room soon.
+        // The feed processes everything that was sent before and then ends, so there will be room soon.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();
         match self.outlet.take() {
-            // Another of our processes takes them as fast as it can; or it is gone, which the thread notices.
+            // The receiver is another of our processes, which reads as fast as it can; if it is
+            // gone, the thread notices.
             Some(LiveOutlet::Sender(sender)) => {
                 self.viewers.close(LAST_WORDS_RELAYED);
                 drop(sender);

@@ -1,6 +1,8 @@
-//! What happened so far, for a viewer that comes late: the run under way, how those before it ended, and what was said.
+//! The past of an experiment, for viewers that join late: the current run, how earlier runs ended,
+//! and the terminal's lines.
 //!
-//! The rule: it is bounded, however long the experiment. Series are thinned, lists lose their oldest, and both is said.
+//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries,
+//! and both are reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,21 +12,21 @@ use super::frame::{
 };
 use super::thinned::ThinnedSeries;
 
-/// Stretches of the run under way.
+/// Stretches of the current run.
 const STRETCHES_MAX: usize = 600;
-/// Samples in each series of it, and series: a host has one, and one of processes that are watched on it.
+/// Samples per series, and number of series: each host has one, plus one if its processes are watched.
 const SAMPLES_MAX: usize = 120;
 const SERIES_MAX: usize = 32;
 /// Faults of a run.
 const FAULTS_MAX: usize = 200;
-/// Runs that are over.
+/// Completed runs.
 const RUNS_MAX: usize = 1000;
 /// Lines of the terminal.
 const NOTES_MAX: usize = 500;
 
 /// The past of an experiment.
 pub struct LiveRecord {
-    /// `None` while no experiment was begun.
+    /// `None` until an experiment begins.
     plan: Option<LivePlan>,
     run: Option<LiveRun>,
     started: Option<LiveFrame>,
@@ -38,7 +40,7 @@ pub struct LiveRecord {
     end: Option<LiveEnd>,
 }
 
-/// A list that keeps its newest.
+/// A list that keeps its newest entries.
 struct Newest<T> {
     items_max: usize,
     items: VecDeque<T>,
@@ -64,7 +66,7 @@ impl<T> Newest<T> {
 }
 
 impl LiveRecord {
-    /// Of an experiment that has not begun, or of none.
+    /// The record of an experiment that has not begun, or of none.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> LiveRecord {
         LiveRecord {
             plan: plan.into(),
@@ -81,7 +83,7 @@ impl LiveRecord {
         }
     }
 
-    /// Takes in what is sent.
+    /// Records a frame that is sent.
     pub fn take(&mut self, frame: &LiveFrame) {
         match frame {
             LiveFrame::RunBegins(run) => {
@@ -107,7 +109,7 @@ impl LiveRecord {
             LiveFrame::Note { .. } => self.notes.push(frame.clone()),
             LiveFrame::Missed { events } => self.missed = *events,
             LiveFrame::Ends(end) => self.end = Some(end.clone()),
-            // Another experiment.
+            // A new experiment begins.
             LiveFrame::Plan(plan) => *self = LiveRecord::new(plan.clone()),
             LiveFrame::Past(_) | LiveFrame::Now | LiveFrame::Lost { .. } => {}
         }
@@ -127,7 +129,7 @@ impl LiveRecord {
         }
     }
 
-    /// All of it, as frames.
+    /// The whole record, as frames.
     pub fn past(&self) -> Vec<LiveFrame> {
         let thinning = LiveThinning {
             stretches_each: self.stretches.each(),
@@ -145,7 +147,7 @@ impl LiveRecord {
             self.plan.clone().map(LiveFrame::Plan).into_iter().collect();
         frames.push(LiveFrame::Past(thinning));
         frames.extend(self.notes.items.iter().cloned());
-        // In this order, a run that is over is known to be when its stretches come.
+        // In this order, the stretches follow the frame that begins their run.
         frames.extend(self.run.clone().map(LiveFrame::RunBegins));
         frames.extend(self.started.clone());
         frames.extend(self.faults.values().cloned().map(LiveFrame::Fault));
@@ -220,7 +222,7 @@ mod tests {
         found.expect("it is said")
     }
 
-    /// However long it goes on, what is kept is short, nothing of it is gone but what is said to be.
+    /// The record stays short, however long the run, and reports everything that it dropped.
     #[test]
     fn the_past_is_bounded_and_says_what_it_lacks() {
         let mut record = LiveRecord::new(LivePlan::default());
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(past.last(), Some(&LiveFrame::Now));
     }
 
-    /// Processes that are watched on a host are sampled at the same times as the host: neither takes the other's place.
+    /// A host's processes are sampled at the same times as the host, but in separate series.
     #[test]
     fn a_host_and_its_processes_have_series_of_their_own() {
         let mut record = LiveRecord::new(LivePlan::default());
@@ -296,7 +298,7 @@ mod tests {
         );
     }
 
-    /// Before the first experiment there is nothing to show; the next one shows nothing of the one before it.
+    /// Before the first experiment, the record is empty; each experiment starts with an empty one.
     #[test]
     fn another_experiment_begins_anew() {
         let mut record = LiveRecord::new(None);
@@ -321,7 +323,7 @@ mod tests {
         );
     }
 
-    /// The next run has a series of its own, and so has each trial of a search.
+    /// Each run, and each trial of a search, starts a new series.
     #[test]
     fn a_run_begins_anew() {
         let mut record = LiveRecord::new(LivePlan::default());

@@ -1,8 +1,9 @@
-//! From the process of a run to the server that started it: the frames of the live page over one socket, as lines of
-//! server-sent events. The other way carries no bytes: its end means "stop", whether the server asks for that or is gone.
+//! Sends the live page's frames from a run's process to the server that started it, over one socket, as lines of
+//! server-sent events. The other direction carries no bytes: closing it means "stop", whether the server requests that
+//! or is gone.
 //!
-//! The rule: the run waits for the server as little as for any viewer. Frames that it does not take in time are lost and
-//! counted.
+//! The rule: the run doesn't wait for the server, as for any viewer. Frames that it does not take in time
+//! are lost and counted.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,14 +14,14 @@ use std::time::Duration;
 use super::frame::LiveFrame;
 use super::viewers::{NextFrames, Viewers};
 
-/// How often the sender looks up without a frame.
+/// How long the sender waits for a frame before it checks again.
 const QUIET: Duration = Duration::from_secs(3600);
-/// A write that waits longer fails: nobody reads.
+/// A write that waits longer fails: the server doesn't read.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the receiver looks whether the process is there still.
+/// How often the receiver checks whether the process still runs.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Sends frames until there are no more. The thread is through when the last one is sent.
+/// Sends frames until there are no more. The thread ends when the last one is sent.
 pub fn send(
     socket: UnixStream,
     viewers: &Arc<Viewers>,
@@ -33,7 +34,7 @@ pub fn send(
     socket.set_write_timeout(Some(PATIENCE))?;
     let asked = socket.try_clone()?;
     let listen = move || {
-        // Nothing comes but the end; what cannot be read has none.
+        // Nothing arrives but the end; a read error counts as the end, too.
         let _ = io::copy(&mut (&asked).take(u64::MAX), &mut io::sink());
         stop();
     };
@@ -50,8 +51,8 @@ pub fn send(
     Builder::new().name("live sender".into()).spawn(work)
 }
 
-/// Takes frames until there are no more: the sender has closed its side, or `is_over` says that its process has ended and
-/// nothing waits any more. How many lines were no frames.
+/// Receives frames until there are no more: the sender has closed its side, or `is_over` reports that its process has
+/// ended and nothing is left to read. Returns how many frames were invalid.
 pub fn receive(
     socket: &UnixStream,
     mut take: impl FnMut(LiveFrame),
@@ -64,7 +65,7 @@ pub fn receive(
     let mut lines = BufReader::new(socket);
     let mut line = Vec::new();
     loop {
-        // In this order: what was sent before the end is there to be read.
+        // In this order, so that everything sent before the end is read.
         let over = is_over();
         match lines.read_until(b'\n', &mut line) {
             Ok(0) => return broken,
@@ -102,7 +103,7 @@ mod tests {
         }
     }
 
-    /// All frames arrive, in their order, and the end of the other way is heard.
+    /// All frames arrive in order, and the sender notices the request to stop.
     #[test]
     fn frames_and_the_word_to_stop_get_across() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -143,7 +144,7 @@ mod tests {
         );
     }
 
-    /// The end of a server without a word is one, too; and what is no frame is counted.
+    /// A server that disappears also stops the run, and invalid lines are counted.
     #[test]
     fn a_server_that_is_gone_stops_the_run() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");

@@ -1,5 +1,5 @@
-//! What is answered to browsers: the page, and its events. Nothing here needs a token, since nothing here starts, stops or
-//! changes anything; whoever asks from another site is refused ([`crate::http::access`]), whatever the path.
+//! The page and its events, as served to browsers. Nothing here needs a token, since nothing here starts, stops or
+//! changes anything; requests from other sites are refused ([`crate::http::access`]), whatever the path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::http::access::admit;
 use crate::http::answer::{trouble, wrong_method};
 use crate::page::{self, PageFile};
 
-/// A comment is sent after so long without a frame: who has gone is noticed by that.
+/// A comment is sent after this long without a frame, to detect clients that have gone.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The page and its events, and what else `more` has, all of it for this machine's own pages only.
+/// The page, its events and the routes in `more`, all restricted to this machine's own pages.
 pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let own_name: Option<Arc<str>> = name
@@ -44,7 +44,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
         .layer(from_fn_with_state(own_name, own_pages_only))
 }
 
-/// Refuses what asks in another's name.
+/// Refuses requests from other sites.
 async fn own_pages_only(
     State(own_name): State<Option<Arc<str>>>,
     request: Request,
@@ -63,7 +63,7 @@ fn document(file: &'static PageFile) -> Response {
     (headers, [(CONTENT_TYPE, file.content_type)], file.bytes).into_response()
 }
 
-/// A viewer's frames, as they come.
+/// Streams frames to a viewer.
 async fn events(
     State(viewers): State<Arc<Viewers>>,
     Extension(place): Extension<Arc<Place>>,
@@ -73,7 +73,7 @@ async fn events(
         return trouble(StatusCode::SERVICE_UNAVAILABLE, &what, Some("close one"));
     };
     let viewer = Arc::new(viewer);
-    // It has gone when its last frame is sent, not when it is taken from its queue.
+    // The viewer counts as gone when its last frame is sent, not when that is taken from its queue.
     place.give_up_keeping(Arc::clone(&viewer));
     let frames = stream::unfold(viewer, async |viewer| {
         let bytes = match viewer.next(QUIET).await {

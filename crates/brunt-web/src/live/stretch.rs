@@ -1,8 +1,8 @@
-//! Parts of a run as the page draws them, from its intervals: short ones are put together until there is a quarter of a
-//! second.
+//! Merges a run's intervals into the stretches that the page draws: short intervals are combined until they cover a
+//! quarter of a second.
 //!
-//! The rule: figures are merged, never averaged. Only in the thinned past of a late viewer, where histograms are gone, does
-//! a percentile become the highest of several; [`LiveStretch::of`] says so.
+//! The rule: figures are merged, never averaged. Only in the thinned past of a late viewer, where histograms are gone,
+//! is a percentile the highest of several; [`LiveStretch::of`] shows that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use brunt_result::{Figures, Interval};
 use super::frame::{LiveKind, LiveSample, LiveStretch, LiveValue, losses, seconds};
 use super::thinned::Joins;
 
-/// A stretch is at least so long: four a second are enough to look at, and finding percentiles takes a tenth of a
-/// millisecond.
+/// Minimum length of a stretch: four per second are enough to look at, and finding percentiles takes a
+/// tenth of a millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(250);
-/// Rows of the heat map: four for each octave, from 1.024 us up to 17 s.
+/// Rows of the heat map: four per octave, from 1.024 us up to 17 s.
 const ROWS_OCTAVE: u32 = 4;
 const OCTAVES: u32 = 24;
 
-/// Upper bounds of the rows of the heat map but the last, which has none, in nanoseconds.
+/// Upper bounds of the heat map's rows in nanoseconds, except for the last row, which has none.
 pub(super) fn heat_bounds() -> impl Iterator<Item = u64> + Clone {
     (0..=OCTAVES * ROWS_OCTAVE).map(|row| {
         let (octave, quarter) = (row / ROWS_OCTAVE, row % ROWS_OCTAVE);
@@ -36,7 +36,7 @@ pub(super) fn heat_bounds() -> impl Iterator<Item = u64> + Clone {
     })
 }
 
-/// The stretch that is being put together.
+/// A stretch that is being built.
 #[derive(Default)]
 pub struct OpenStretch {
     figures: Figures,
@@ -45,7 +45,7 @@ pub struct OpenStretch {
 }
 
 impl OpenStretch {
-    /// Takes an interval in; a stretch when it is long enough. Times are counted from `zero`.
+    /// Adds an interval; returns a stretch when it is long enough. Times are relative to `zero`.
     pub fn interval(&mut self, interval: &Interval, zero: Nanos) -> Option<LiveStretch> {
         let length = interval.end.since(interval.start);
         if self.start.is_none() && length >= STRETCH_MIN {
@@ -67,7 +67,7 @@ impl OpenStretch {
         }
     }
 
-    /// What there is so far, when the run ends at `end`.
+    /// The rest, when the run ends at `end`.
     pub fn close(&mut self, end: Nanos, zero: Nanos) -> Option<LiveStretch> {
         let start = self.start.take()?;
         let length = std::mem::take(&mut self.length);
@@ -76,7 +76,7 @@ impl OpenStretch {
         (length > Duration::ZERO).then_some(made)
     }
 
-    /// Forgets what there is: a trial is over, and another begins.
+    /// Discards the rest: a trial has ended, and another begins.
     pub fn clear(&mut self) {
         *self = OpenStretch::default();
     }
@@ -114,7 +114,7 @@ fn stretch(
     }
 }
 
-/// How many are in each row, without the rows that have none.
+/// The count in each row, without empty rows.
 fn heat(response: &brunt_core::Histogram) -> Vec<(u16, u64)> {
     let below: Vec<u64> = response
         .counts_up_to(heat_bounds())
@@ -217,7 +217,7 @@ impl Joins for LiveSample {
     }
 }
 
-/// The mean of two values with their weights; of none, the first.
+/// The weighted mean of two values; the first if both weights are zero.
 fn mean(a: f64, weight_a: f64, b: f64, weight_b: f64) -> f64 {
     let all = weight_a + weight_b;
     if all > 0.0 {
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use brunt_result::{OpKind, RequestStatus};
 
-    /// An interval of so many milliseconds in which a read took each of these microseconds.
+    /// An interval of `millis` milliseconds whose reads took these many microseconds each.
     fn interval(start_ms: u64, millis: u64, us: &[u64]) -> Interval {
         let mut figures = Figures::of_kinds(&[OpKind::Read]);
         let op = figures.at(0);
@@ -243,7 +243,7 @@ mod tests {
         }
         figures.counts.by_status[RequestStatus::Good as usize] = us.len() as u64;
         figures.counts.by_status[RequestStatus::TimedOut as usize] = 1;
-        // One that never comes back.
+        // One request that never completes.
         figures.in_flight_nanos = millis * 1_000_000;
         let at = |ms: u64| Nanos(ms * 1_000_000);
         Interval {
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(*bounds.last().expect("some"), 1024 << 24);
     }
 
-    /// A long interval is a stretch; short ones become one, with the percentiles of all of them.
+    /// A long interval is a stretch by itself; short ones are merged, with the percentiles of all of them.
     #[test]
     fn stretches_are_long_enough() {
         let mut open = OpenStretch::default();
@@ -300,7 +300,7 @@ mod tests {
             ),
             (1000.0, 3)
         );
-        // What is left at the end is told, too.
+        // The rest at the end is reported, too.
         assert_eq!(open.interval(&interval(2300, 100, &[10]), zero), None);
         assert_eq!(
             open.close(Nanos(2_400_000_000), zero)
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(open.close(Nanos(2_400_000_000), zero), None);
     }
 
-    /// Two stretches that became one have the rates, counts and heat of what both were made of.
+    /// A merged stretch has the exact rates, counts and heat map of both its parts.
     #[test]
     fn joined_stretches_are_exact_but_for_percentiles() {
         let zero = Nanos(0);

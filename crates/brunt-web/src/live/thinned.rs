@@ -1,16 +1,16 @@
-//! A series that stays short: when it has too many parts, each two neighbours become one, and so does what comes then.
+//! A series of bounded length: when it has too many parts, adjacent pairs are merged, and so are later parts.
 //!
-//! The rule: whoever reads it can say how many became one.
+//! The rule: readers can always find out how many parts were merged into one.
 
-/// What can be put together with what follows it.
+/// A part that can be merged with the next one.
 pub trait Joins {
-    /// Takes the next one in.
+    /// Merges the next part into this one.
     fn join(&mut self, next: &Self);
-    /// How many it was made of.
+    /// How many parts it was made from.
     fn of(&self) -> u32;
 }
 
-/// A series of at most so many parts.
+/// A series with a maximum number of parts.
 #[derive(Clone, Debug)]
 pub struct ThinnedSeries<T> {
     parts_max: usize,
@@ -19,7 +19,7 @@ pub struct ThinnedSeries<T> {
 }
 
 impl<T: Joins> ThinnedSeries<T> {
-    /// Empty; at least two parts are kept.
+    /// An empty series; it keeps at least two parts.
     pub fn new(parts_max: usize) -> ThinnedSeries<T> {
         ThinnedSeries {
             parts_max: parts_max.max(2),
@@ -28,7 +28,7 @@ impl<T: Joins> ThinnedSeries<T> {
         }
     }
 
-    /// The next part.
+    /// Appends a part.
     pub fn push(&mut self, part: T) {
         match self.parts.last_mut() {
             Some(last) if last.of() < self.each => last.join(&part),
@@ -47,12 +47,12 @@ impl<T: Joins> ThinnedSeries<T> {
         assert!(self.parts.len() <= self.parts_max);
     }
 
-    /// All parts, in their order.
+    /// All parts, in order.
     pub fn parts(&self) -> &[T] {
         &self.parts
     }
 
-    /// How many became one.
+    /// How many original parts each part stands for.
     pub fn each(&self) -> u32 {
         self.each
     }

@@ -1,8 +1,8 @@
-//! Those who look: each has a queue of bounded length, from which its answer is sent.
+//! The viewers of a page, each with a bounded queue from which its response is sent.
 //!
-//! The rule: a viewer that takes its frames slowly loses some, and is told how many where they would have been. What it
-//! would draw wrong without (a run's end, a fault's) has room when the rest has none any more; where that is full, too, the
-//! viewer is cut off: it asks again, and gets the past.
+//! The rule: a slow viewer loses frames, and a frame in their place reports how many. Key frames, without which it
+//! would display something wrong (a run's end, a fault's end), still have room when other frames have none. A viewer
+//! whose queue is full even for key frames is cut off: it reconnects and gets the past.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +15,17 @@ use tokio::time::timeout;
 use super::frame::{LiveFrame, LiveLosses, LivePlan};
 use super::record::LiveRecord;
 
-/// Those who can look at a time; further ones are refused.
+/// Maximum viewers at a time; further ones are refused.
 pub const VIEWERS_MAX: usize = 64;
-/// Frames that wait for a viewer: about a minute of a run.
+/// Frames that may wait for a viewer: about a minute of a run.
 const FRAMES_MAX: usize = 256;
-/// The same, for those that are dropped last.
+/// The same for key frames, which are dropped last.
 const KEY_FRAMES_MAX: usize = 1024;
 
-/// All viewers, and what they are shown.
+/// All viewers, and the record of what they have been sent.
 pub struct Viewers {
     state: Mutex<State>,
-    /// One of them has gone.
+    /// Signalled when a viewer leaves.
     gone: Condvar,
     seen: AtomicU64,
     lost: AtomicU64,
@@ -38,7 +38,7 @@ struct State {
     over: bool,
 }
 
-/// Looks on in this program: gets what happened so far, and then each frame. The others wait for it.
+/// A watcher within this program: it gets the past, and then each new frame. Viewers wait for it, so it must be quick.
 pub type LiveWatcher = Box<dyn FnMut(&LiveFrame) + Send>;
 
 struct Queue {
@@ -49,26 +49,26 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     frames: VecDeque<Arc<[u8]>>,
-    /// Dropped since the last one that was taken in.
+    /// Frames dropped since the last one that was queued.
     lost: u64,
-    /// Nothing comes any more.
+    /// No more frames will come.
     over: bool,
 }
 
-/// One of those who look, until it is dropped.
+/// A connected viewer, until it is dropped.
 pub struct Viewer {
     all: Arc<Viewers>,
     queue: Arc<Queue>,
 }
 
-/// What a viewer gets next.
+/// The next item for a viewer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextFrames {
-    /// Frames, one after the other.
+    /// Encoded frames, concatenated.
     Frames(Vec<u8>),
-    /// Nothing for a while.
+    /// Nothing within the time limit.
     Quiet,
-    /// Nothing any more.
+    /// The end: no more frames will come.
     Over,
 }
 
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Viewers {
-    /// Nobody, before the experiment; of a server that has begun none yet, without a plan.
+    /// No viewers yet, and no plan on a server that has not begun an experiment.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> Viewers {
         Viewers {
             state: Mutex::new(State {
@@ -92,7 +92,7 @@ impl Viewers {
         }
     }
 
-    /// Shows everybody, and keeps it for those who come later.
+    /// Sends a frame to all viewers, and records it for later ones.
     pub fn publish(&self, frame: &LiveFrame) {
         let mut state = lock(&self.state);
         state.record.take(frame);
@@ -107,14 +107,14 @@ impl Viewers {
         }
     }
 
-    /// Has somebody in this program look on, who takes frames at once and never waits.
+    /// Adds a watcher within this program, which must take frames at once and never wait.
     pub fn watch(&self, mut watcher: LiveWatcher) {
         let mut state = lock(&self.state);
         state.record.past().iter().for_each(&mut watcher);
         state.watchers.push(watcher);
     }
 
-    /// A further viewer, whose first frames are what happened so far; `None` when there are too many.
+    /// Adds a viewer whose first frames are the past; `None` if there are too many.
     pub fn join(self: &Arc<Self>) -> Option<Viewer> {
         let mut state = lock(&self.state);
         if state.queues.len() >= VIEWERS_MAX {
@@ -137,13 +137,13 @@ impl Viewers {
             all: Arc::clone(self),
             queue,
         };
-        // Megabytes, perhaps, for which nobody else need wait; what came meanwhile stands behind it.
+        // The past may take megabytes, so encode it outside the lock; frames that arrived meanwhile follow it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
         Some(viewer)
     }
 
-    /// What was lost so far.
+    /// Frames and events lost so far.
     pub fn losses(&self, events: u64) -> LiveLosses {
         let (viewers, frames) = (
             self.seen.load(Ordering::Relaxed),
@@ -156,7 +156,7 @@ impl Viewers {
         }
     }
 
-    /// Nothing comes any more: waits so long at most for viewers to take what waits for them; what they do not is lost.
+    /// Ends all queues and waits at most this long for viewers to drain them; the remaining frames are lost.
     pub fn close(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = lock(&self.state);
@@ -181,14 +181,14 @@ impl Viewers {
 }
 
 impl Queue {
-    /// Takes a frame in, if there is room; how many were lost for it.
+    /// Queues a frame if there is room; returns how many frames were lost.
     fn push(&self, bytes: &Arc<[u8]>, is_key: bool) -> u64 {
         let mut waiting = lock(&self.waiting);
         if waiting.over {
             return 0;
         }
         if waiting.frames.len() >= KEY_FRAMES_MAX {
-            // Whatever it showed from here on would be wrong.
+            // From here on, everything it displayed would be wrong.
             let left = waiting.frames.len() as u64 + 1;
             waiting.frames.clear();
             waiting.over = true;
@@ -224,12 +224,13 @@ impl Waiting {
 }
 
 impl Viewer {
-    /// Waits so long at most for what comes next. One at a time may wait.
+    /// Waits at most this long for the next frames. Only one caller at a time may wait.
     pub async fn next(&self, patience: Duration) -> NextFrames {
         if let Some(next) = self.ready() {
             return next;
         }
-        // What came since is noticed: the queue keeps one signal. One that is old wakes for nothing.
+        // Frames that arrived since are not missed: `Notify` keeps one permit. A stale permit only
+        // causes a spurious wake-up.
         let ready = async {
             loop {
                 self.queue.more.notified().await;
@@ -241,7 +242,7 @@ impl Viewer {
         timeout(patience, ready).await.unwrap_or(NextFrames::Quiet)
     }
 
-    /// What waits, or that nothing comes any more.
+    /// The queued frames, or the end.
     fn ready(&self) -> Option<NextFrames> {
         let mut waiting = lock(&self.queue.waiting);
         if waiting.frames.is_empty() {
@@ -276,7 +277,7 @@ mod tests {
 
     const AT_ONCE: Duration = Duration::ZERO;
 
-    /// What comes next, for those who can wait on their thread.
+    /// Blocks until the next item.
     fn next_of(viewer: &Viewer, patience: Duration) -> NextFrames {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -326,7 +327,7 @@ mod tests {
         );
     }
 
-    /// Each event is one that a browser takes: a line that begins with `data: ` and an empty one.
+    /// Each event is valid for a browser: one line that begins with `data: `, and an empty line.
     #[test]
     fn texts_do_not_break_events() {
         let frame = LiveFrame::Note {
@@ -340,7 +341,7 @@ mod tests {
         );
     }
 
-    /// The quick one loses nothing, the slow one is told how much, where it was.
+    /// The quick viewer loses nothing; the slow one is shown how many frames it lost, and where.
     #[test]
     fn a_slow_viewer_loses_frames_and_is_told() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -356,10 +357,10 @@ mod tests {
             FRAMES_MAX + more
         );
         assert!(!seen.contains("\"frame\":\"lost\""));
-        // The past has taken one place.
+        // The past has taken one slot.
         let lost = more as u64 + 1;
         assert_eq!(viewers.losses(0).frames, lost);
-        // A key frame has room still, and comes after what was lost.
+        // A key frame still has room, and comes after the report of lost frames.
         viewers.publish(&LiveFrame::RunStarts {
             at_s: 1.0,
             trial: 0,
@@ -380,7 +381,7 @@ mod tests {
         );
     }
 
-    /// It would show faults that are gone: better it asks again.
+    /// It would show faults that are gone, so it must reconnect.
     #[test]
     fn a_viewer_without_room_for_key_frames_is_cut_off() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -406,7 +407,7 @@ mod tests {
         assert!(viewers.join().is_some());
     }
 
-    /// The end waits for those who take their frames, not for those who do not, and counts what they did not take.
+    /// The end waits for viewers that read, not for those that don't, and counts what they did not take.
     #[test]
     fn the_end_comes_after_the_last_frame() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -424,7 +425,7 @@ mod tests {
         // The past and a line.
         assert!(viewers.losses(0).frames >= 2);
         assert_eq!(next_of(&deaf, AT_ONCE), NextFrames::Over);
-        // Whoever comes later still gets the past, and no more.
+        // Late viewers still get the past, and nothing more.
         let late = viewers.join().expect("room");
         assert!(text(next_of(&late, AT_ONCE)).contains("line 77"));
         assert_eq!(next_of(&late, AT_ONCE), NextFrames::Over);

@@ -1,5 +1,5 @@
-//! The live page in Chromium: it draws what it is sent, on a screen and on a phone, in light and dark, says it to those who
-//! do not see it, can be used without a mouse, and asks nobody else for anything.
+//! The live page in Chromium: it draws its data on a desktop and on a phone, in light and dark, is accessible to screen
+//! readers, works without a mouse, and loads nothing from other sites.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ fn browser() -> Option<(tempfile::TempDir, Browser)> {
     Browser::start(folder.path()).map(|browser| (folder, browser))
 }
 
-/// For each chart, how many of its pixels have a colour of the page's style.
+/// How many pixels of each chart have a colour from the page's style.
 fn pixels(browser: &mut Browser, colour: &str) -> Vec<u64> {
     let count = format!(
         "(() => {{ const probe = document.createElement('canvas').getContext('2d'); \
@@ -38,7 +38,7 @@ fn pixels(browser: &mut Browser, colour: &str) -> Vec<u64> {
         .collect()
 }
 
-/// The run that the page is shown: 40 seconds with a fault in the middle, and a host.
+/// The events shown to the page: a 40-second run with a fault in the middle, and a host.
 fn events() -> Vec<Event> {
     let mut events = vec![Event::RunBegins(info(0)), Event::RunStarts(Nanos(0))];
     for index in 0..40 {
@@ -74,7 +74,7 @@ fn the_page_draws_what_it_is_sent() {
     }
     browser.text_with("local 0.5");
     assert_eq!(browser.complaints, Vec::<String>::new());
-    // Each chart has the fault's begin, and the heat map its cells: everything was in one row.
+    // Each chart shows the fault's begin, and the heat map its cells: all values are in one row.
     let drawn = |faults: &[u64], cells: &[u64]| {
         (faults.len(), cells.len()) == (6, 6)
             && faults.iter().all(|count| *count > 50)
@@ -92,10 +92,10 @@ fn the_page_draws_what_it_is_sent() {
         assert!(Instant::now() < until, "{faults:?} {cells:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // That pictures were read back was this test's doing.
+    // Reading pixels back causes complaints that are this test's own doing.
     browser.complaints.clear();
     browser.picture("live", 2000);
-    // What comes then is drawn, too, and announced.
+    // Later events are drawn, too, and announced.
     tell(
         &mut *observer,
         [
@@ -118,7 +118,7 @@ fn the_page_draws_what_it_is_sent() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// With the Tab key alone, everything that can be used is reached, the way past all of it first.
+/// The Tab key alone reaches every control, the skip link first.
 #[test]
 fn the_page_needs_no_mouse() {
     let Some((_folder, mut browser)) = browser() else {
@@ -152,7 +152,7 @@ fn the_page_needs_no_mouse() {
     );
 }
 
-/// An address names a run, and the back button leads from there to where one was.
+/// A URL identifies a run, and the back button returns to the previous one.
 #[test]
 fn links_name_runs() {
     let Some((_folder, mut browser)) = browser() else {
@@ -178,20 +178,20 @@ fn links_name_runs() {
     browser.evaluate("history.back()");
     browser.text_with("Run 2 of 2: disk w");
     assert_eq!(browser.evaluate("location.hash"), "#/watch");
-    // So does it name the figure of hosts that is shown, also of another run.
+    // It also identifies the host figure that is shown, for another run, too.
     browser.evaluate("location.hash = '#/watch?probe=disk%20sda%20reads'");
     browser.text_with("Hosts: disk sda reads");
     browser.text_with("no sample has it");
     browser.evaluate("document.querySelector('a[href*=\"run=1\"]').click()");
     browser.text_with("Run 1 of 2: disk w");
     browser.text_with("Hosts: disk sda reads");
-    // A run that the page does not know is no trouble: the latest one is shown.
+    // An unknown run is not an error: the latest one is shown.
     browser.evaluate("location.hash = '#/watch?run=77'");
     browser.text_with("Run 2 of 2: disk w");
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// What a browser loads first, as CI counts it: the editor is apart.
+/// The size of a browser's first load, as CI counts it: without the editor.
 #[test]
 fn the_first_load_is_small() {
     let Some((_folder, mut browser)) = browser() else {
@@ -234,7 +234,7 @@ fn the_first_load_is_small() {
     );
 }
 
-/// On a phone nothing stands beyond the edge; dark looks dark.
+/// On a phone, nothing exceeds the screen's width; dark mode is dark.
 #[test]
 fn the_page_fits_a_phone() {
     let Some((_folder, mut browser)) = browser() else {
@@ -263,7 +263,7 @@ fn the_page_fits_a_phone() {
     }
 }
 
-/// Names, roles, contrast: what axe looks for, in light and dark.
+/// axe checks names, roles and contrast, in light and dark.
 #[test]
 fn axe_finds_nothing() {
     let Some(script) = axe_script() else { return };

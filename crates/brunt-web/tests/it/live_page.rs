@@ -1,4 +1,5 @@
-//! The live page over sockets of the test's own: who is answered, what a viewer gets, and that a slow one holds up nobody.
+//! The live page over this test's own sockets: which requests are answered, what a viewer gets, and that a
+//! slow one delays nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,10 +9,10 @@ use crate::support::{at, fault, info, sample, second, serve, tell};
 use brunt_result::event::Event;
 use brunt_web::live::LiveEnding;
 
-/// Nothing here takes as long, unless it never comes.
+/// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks with these headers; the whole answer.
+/// Sends a request and returns the whole response.
 fn ask(to: SocketAddr, request: &str) -> String {
     let mut socket = TcpStream::connect(to).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -38,7 +39,7 @@ impl Lines {
         Lines(BufReader::new(socket))
     }
 
-    /// Reads up to the first line that has this; `None` when the answer ends before.
+    /// Reads up to the first line that contains `what`; `None` if the response ends before.
     fn until(&mut self, what: &str) -> Option<String> {
         let mut line = String::new();
         loop {
@@ -52,7 +53,7 @@ impl Lines {
     }
 }
 
-/// Everything that the terminal gets, in its order, with the figures of the interval; also for one who comes later.
+/// Viewers get the terminal's lines and the figures of the intervals in order, even if they join later.
 #[test]
 fn viewers_see_what_happens() {
     let (page, to) = serve();
@@ -132,11 +133,11 @@ fn viewers_see_what_happens() {
         assert_eq!(viewer.until("\0"), None, "the answer ends");
     }
     assert_eq!((losses.viewers, losses.frames, losses.events), (2, 0, 0));
-    // A hook that speaks up later bothers nobody.
+    // An observer that reports after the end causes no failure.
     tell(&mut *observer, [second(9)]);
 }
 
-/// Its own page gets in; a name that leads here by rebinding, and a page of another origin, get a reason.
+/// The page itself has access; rebound names and pages of other origins are refused with a reason.
 #[test]
 fn strangers_get_nothing() {
     let (_page, to) = serve();
@@ -180,7 +181,7 @@ fn strangers_get_nothing() {
     assert!(ask(to, &format!("POST /events HTTP/1.1\r\nHost: {to}")).starts_with("HTTP/1.1 405"));
 }
 
-/// The page needs no token, loads nothing from elsewhere, and lets nobody frame it.
+/// The page needs no token, loads nothing from elsewhere, and cannot be framed.
 #[test]
 fn the_page_is_served() {
     let (_page, to) = serve();
@@ -214,7 +215,7 @@ fn the_page_is_served() {
     );
 }
 
-/// One who does not read holds up neither the run nor the other viewer; it loses frames, and hears how many.
+/// A viewer that does not read delays neither the run nor the other viewer; it loses frames, and is sent their number.
 #[test]
 fn a_slow_viewer_loses_frames_and_is_told() {
     let (page, to) = serve();
@@ -224,7 +225,7 @@ fn a_slow_viewer_loses_frames_and_is_told() {
         viewer.until("\"frame\":\"now\"").expect("the past");
     }
     tell(&mut *observer, [Event::RunBegins(info(0))]);
-    // A long line fills what sockets hold. Whoever reads keeps up: it is waited for.
+    // A long line fills socket buffers. The test waits for the reading viewer, so it keeps up.
     let say = page.listener();
     let long = "x".repeat(256 << 10);
     let mut said = 0;
@@ -247,7 +248,7 @@ fn a_slow_viewer_loses_frames_and_is_told() {
     assert!(end.contains(&format!("\"frames_lost\":{lost}")), "{end}");
 }
 
-/// The end waits for nobody who does not read.
+/// The end doesn't wait for a viewer that does not read.
 #[test]
 fn the_end_waits_for_no_viewer() {
     let (page, to) = serve();
@@ -255,7 +256,7 @@ fn the_end_waits_for_no_viewer() {
     deaf.until("\"frame\":\"now\"").expect("the past");
     let say = page.listener();
     let long = "x".repeat(1 << 20);
-    // More than sockets hold; a line for which there is no room is counted.
+    // More than socket buffers hold; lines for which there is no room are counted.
     for _ in 0..64 {
         say(&long);
     }

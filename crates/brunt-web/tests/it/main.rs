@@ -1,4 +1,4 @@
-//! The integration tests of brunt-web, one module each: they are linked once and run in parallel.
+//! Integration tests of brunt-web, one module each: linked once and run in parallel.
 
 mod browser;
 mod live_page;

@@ -1,4 +1,4 @@
-//! What `brunt serve` answers while a run is being made ready, or could not begin. The runs are other programs here.
+//! The responses of `brunt serve` while a run is being set up or fails to begin. The runs are stand-in programs.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use brunt_study::experiment::Experiment;
 use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Workshop};
 use serde_json::{Value, json};
 
-/// Nothing here takes as long, unless it never comes.
+/// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TEXT: &str =
     "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
-/// Every text that is no mistake is the experiment above; `run` is what runs it.
+/// Accepts only the text above, as an experiment; `run` returns the command that runs it.
 struct Program<F>(F);
 
 impl<F: Fn() -> io::Result<Command> + Send + Sync + 'static> Workshop for Program<F> {
@@ -71,7 +71,7 @@ fn serve(run: impl Fn() -> io::Result<Command> + Send + Sync + 'static) -> Serve
     }
 }
 
-/// Asks as the page does; status and body.
+/// Sends a request as the page does; returns status and body.
 fn ask(at: SocketAddr, token: &str, what: &str, body: &Value) -> (u16, Value) {
     let body = if body.is_null() {
         String::new()
@@ -108,7 +108,7 @@ impl Served {
         ask(self.at, self.site.token().text(), what, body)
     }
 
-    /// Frames from here on.
+    /// The frames from now on.
     fn events(&self) -> impl Iterator<Item = Value> + use<> {
         let mut socket = TcpStream::connect(self.at).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -122,8 +122,8 @@ impl Served {
     }
 }
 
-/// However long a run takes to be made ready, such as on a folder of a network that is down: who watches goes on, and so do
-/// those who ask what is under way.
+/// However long the setup of a run takes, for example on an unreachable network folder, viewers and requests for the
+/// current run are not delayed.
 #[test]
 fn a_start_that_hangs_holds_up_nobody_else() {
     let (entered, begins): (Sender<()>, Receiver<()>) = channel();
@@ -168,13 +168,13 @@ fn a_start_that_hangs_holds_up_nobody_else() {
                 .is_some_and(|why| why.contains("not to be")),
         "{answer}"
     );
-    // It is over, and the next one may begin.
+    // It has ended, and the next one may begin.
     go_on.send(()).expect("it waits");
     assert_eq!(served.ask("POST /api/runs", &start).0, 500);
     served.site.close();
 }
 
-/// A text that cannot be started is answered as every error is, and with all of its mistakes.
+/// A text that cannot be started gets a regular error response, with all of its mistakes.
 #[test]
 fn a_mistake_is_an_error() {
     let served = serve(|| Err(io::Error::other("nothing runs here")));
@@ -188,7 +188,7 @@ fn a_mistake_is_an_error() {
     served.site.close();
 }
 
-/// How a run ended that never had a page is what it said, whatever that is; or else how its process ended.
+/// If a run fails before it has a page, the response contains its messages, whatever they are, or else its exit status.
 #[test]
 fn a_run_that_cannot_begin_says_why_in_its_own_words() {
     let check = |script: &'static str, expected: &[&str]| {

@@ -1,4 +1,4 @@
-//! `brunt-bench actors`: its arguments. What is measured is in `brunt_bench::Actors`.
+//! Arguments of `brunt-bench actors`. The measurement is in `brunt_bench::ActorsBench`.
 
 use brunt_bench::BenchResult;
 

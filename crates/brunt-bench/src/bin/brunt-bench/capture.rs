@@ -1,4 +1,4 @@
-//! `brunt-bench capture`: its arguments. What is measured is in `brunt_bench::Capture`.
+//! Arguments of `brunt-bench capture`. The measurement is in `brunt_bench::CaptureBench`.
 
 use std::path::PathBuf;
 

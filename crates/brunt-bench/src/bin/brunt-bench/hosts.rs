@@ -1,4 +1,4 @@
-//! `brunt-bench hosts`: its arguments. What is measured is in `brunt_bench::HostsBench`.
+//! Arguments of `brunt-bench hosts`. The measurement is in `brunt_bench::HostsBench`.
 
 use brunt_bench::BenchResult;
 

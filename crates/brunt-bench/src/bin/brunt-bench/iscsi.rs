@@ -1,4 +1,4 @@
-//! `brunt-bench iscsi`: its arguments. What is measured is in `brunt_bench::Iscsi`.
+//! Arguments of `brunt-bench iscsi`. The measurement is in `brunt_bench::IscsiBench`.
 
 use std::time::Duration;
 

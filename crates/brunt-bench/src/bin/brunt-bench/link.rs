@@ -1,4 +1,4 @@
-//! `brunt-bench link`: its arguments. What is measured is in `brunt_bench::Link`.
+//! Arguments of `brunt-bench link`. The measurement is in `brunt_bench::LinkBench`.
 
 use brunt_bench::BenchResult;
 

@@ -1,4 +1,4 @@
-//! `brunt-bench load`: its arguments. What is measured is in `brunt_bench::Load`.
+//! Arguments of `brunt-bench load`. The measurement is in `brunt_bench::LoadBench`.
 
 use std::path::PathBuf;
 

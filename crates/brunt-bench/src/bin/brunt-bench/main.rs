@@ -1,5 +1,5 @@
-//! Benchmarks Brunt against comparable tools: parses the arguments of each subject, which the library measures.
-//! One file and one line of the table for each subject.
+//! Benchmarks Brunt against comparable tools: parses each subject's arguments, and the library measures it. Each
+//! subject is one file and one line of the table.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)] // `Terminal` survives a closed pipe; `println!` panics.
 
@@ -32,7 +32,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use self::output::Terminal;
 use self::subject::{SubjectEntry, entry};
 
-/// What can be measured, in the order of `brunt-bench --help`.
+/// All subjects, in the order of `brunt-bench --help`.
 const SUBJECTS: &[SubjectEntry] = &[
     entry::<iscsi::IscsiArgs>(),
     entry::<nbd::NbdArgs>(),
@@ -109,8 +109,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Why a benchmark stopped that failed after an interruption: Ctrl-C also ends the programs that it has started, and what
-/// they say then is not the cause.
+/// The cause to report for an error after an interruption: Ctrl-C also ends the programs under test, and their
+/// resulting errors are not the cause.
 fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
     if is_interrupted && error.kind != BenchErrorKind::Interrupted {
         return BenchError::interrupted("interrupted: what was printed so far is complete");
@@ -118,10 +118,10 @@ fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
     error
 }
 
-/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag; a second Ctrl-C or SIGTERM ends the program.
+/// Sets the flag on Ctrl-C, SIGTERM and hang-up; a second Ctrl-C or SIGTERM ends the program.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the second signal finds the flag set and ends the program.
+        // This order matters: the second signal finds the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Enough of a shell for the examples: what stands in single quotes is one word.
+    /// Just enough shell parsing for the examples: text in single quotes is one word.
     fn words(line: &str) -> Vec<String> {
         let parts = line.split('\'').enumerate();
         parts

@@ -1,4 +1,4 @@
-//! `brunt-bench nbd`: its arguments. What is measured is in `brunt_bench::NbdBench`.
+//! Arguments of `brunt-bench nbd`. The measurement is in `brunt_bench::NbdBench`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Where a benchmark prints: lines for people, or one JSON object.
 //!
-//! The one rule: a closed pipe ends the program quietly instead of with a panic.
+//! The rule: a closed pipe ends the program quietly instead of with a panic.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -43,7 +43,7 @@ impl Terminal {
     }
 }
 
-/// In one piece: a line-buffered stream would cost a system call for each line.
+/// Written in one piece: a line-buffered stream would make a system call per line.
 fn write(text: std::fmt::Arguments<'_>) {
     let mut stdout = io::stdout();
     let text = text.to_string();

@@ -1,4 +1,4 @@
-//! `brunt-bench page`: its arguments. What is measured is in `brunt_bench::PageBench`.
+//! Arguments of `brunt-bench page`. The measurement is in `brunt_bench::PageBench`.
 
 use brunt_bench::BenchResult;
 

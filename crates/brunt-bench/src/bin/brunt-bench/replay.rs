@@ -1,4 +1,4 @@
-//! `brunt-bench replay`: its arguments. What is measured is in `brunt_bench::ReplayBench`.
+//! Arguments of `brunt-bench replay`. The measurement is in `brunt_bench::ReplayBench`.
 
 use brunt_bench::BenchResult;
 

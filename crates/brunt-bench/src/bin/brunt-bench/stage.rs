@@ -1,10 +1,10 @@
-//! Namespaces of this program's own, for subjects that emulate hosts and links.
+//! Private namespaces for subjects that emulate hosts and links.
 
 use brunt_bench::{BenchError, BenchResult};
 use brunt_lab::Entered;
 
-/// Starts this program again in new namespaces. Returns in the inner process only; the outer one ends here, as the
-/// inner one did.
+/// Starts this program again in new namespaces. Returns only in the inner process; the outer one exits here with the
+/// inner one's status.
 pub fn enter() -> BenchResult {
     match brunt_lab::stage::enter_with(Vec::new()) {
         Ok((Entered::Inside, _)) => Ok(()),

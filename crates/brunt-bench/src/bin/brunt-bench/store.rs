@@ -1,4 +1,4 @@
-//! `brunt-bench store`: its arguments. What is measured is in `brunt_bench::StoreBench`.
+//! Arguments of `brunt-bench store`. The measurement is in `brunt_bench::StoreBench`.
 
 use std::time::Duration;
 

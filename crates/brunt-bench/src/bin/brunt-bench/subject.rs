@@ -1,4 +1,4 @@
-//! What a subject is: its arguments, which know how to measure it.
+//! A subject's interface: its arguments, which know how to measure it.
 
 use brunt_bench::BenchResult;
 use clap::{ArgMatches, Args};
@@ -7,11 +7,11 @@ use super::output::Terminal;
 
 /// A subject's parsed arguments.
 pub trait SubjectArgs: Args {
-    /// What the user types.
+    /// Its name on the command line.
     const NAME: &'static str;
-    /// Command lines and what each is for; the help ends with them. A test parses each.
+    /// Example command lines, each with its purpose; the help ends with them. A test parses each.
     const EXAMPLES: &'static [(&'static str, &'static str)];
-    /// Measures. Prints through `output` only.
+    /// Measures the subject. Prints only through `output`.
     fn run(self, output: &Terminal) -> BenchResult;
 }
 

@@ -1,4 +1,4 @@
-//! `brunt-bench trace`: its arguments. What is measured is in `brunt_bench::TraceBench`.
+//! Arguments of `brunt-bench trace`. The measurement is in `brunt_bench::TraceBench`.
 
 use std::path::PathBuf;
 

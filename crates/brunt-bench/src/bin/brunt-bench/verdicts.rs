@@ -1,4 +1,4 @@
-//! `brunt-bench verdicts`: its arguments. What is judged is in `brunt_bench::VerdictsBench`.
+//! Arguments of `brunt-bench verdicts`. The scoring is in `brunt_bench::VerdictsBench`.
 
 use brunt_bench::BenchResult;
 

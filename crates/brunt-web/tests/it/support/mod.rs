@@ -1,6 +1,6 @@
-//! A live page on a socket of the test's own, and events for it.
+//! A live page on the test's own socket, and events for it.
 
-// Not all of it is used here: it is shared with the tests of report pages.
+// Shared with the tests of report pages; not all of it is used here.
 #[allow(dead_code)]
 #[path = "../../../../brunt-report/tests/it/support/browser.rs"]
 pub mod browser;
@@ -33,7 +33,7 @@ pub fn serve() -> (LivePage, SocketAddr) {
         runs: 2,
         order: vec![0, 0],
         points: vec![point],
-        // Four for each octave, as the program has them.
+        // Four per octave, as in the program.
         heat_bounds_us: (0..97)
             .map(|row| 1.024 * 2f64.powf(f64::from(row) / 4.0))
             .collect(),
@@ -59,7 +59,7 @@ pub fn info(order: u32) -> Arc<RunInfo> {
     })
 }
 
-/// A second in which three reads took 2 ms, of which the device had them for one, and one timed out.
+/// A second in which three reads took 2 ms, half of it in the device, and one timed out.
 pub fn second(index: u64) -> Event {
     let mut figures = Figures::of_kinds(&[OpKind::Read]);
     let op = figures.at(0);
@@ -103,7 +103,7 @@ pub fn tell(observer: &mut dyn Observer, events: impl IntoIterator<Item = Event>
         .for_each(|event| observer.event(&event).expect("it never fails"));
 }
 
-/// The host's processors in a second: half busy.
+/// The host's CPUs in a second: half busy.
 pub fn sample(index: u64) -> Event {
     let value = SampleValue {
         probe: "cpu".into(),
