@@ -28,8 +28,9 @@ for _ in $(seq 100); do [ -s "$work/target" ] && break; sleep .1; done
 port=$(head -1 "$work/target"); port=${port##*:}
 [ -n "$port" ] || { cat "$work/target.err" >&2; exit 1; }
 
-# The program, and of its libraries those that the guest may lack.
-strip --strip-debug -o "$work/brunt" "$BRUNT"
+# The program without symbols, for the guest unpacks it into half of its memory, and of its libraries those that the guest
+# may lack.
+strip -o "$work/brunt" "$BRUNT"
 files=("$work/brunt")
 for library in libgcc_s.so.1 libm.so.6; do
   path=$(ldd "$BRUNT" 2>/dev/null | awk -v name="$library" '$1 == name { print $3 }')

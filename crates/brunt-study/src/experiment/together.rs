@@ -399,7 +399,7 @@ queue_depth = [1, 8]
         );
         check(
             "start_delay = \"1s\"",
-            "start_delay = \"1501ms\"",
+            "start_delay = \"1501300us\"",
             16,
             "no multiple",
         );

@@ -28,7 +28,7 @@ impl Status {
         }
     }
 
-    /// RFC 7530, 13. (A long function because it is a table with a line for each status.)
+    /// RFC 7530, 13. Long because it is a table with a line for each status.
     const fn name_of_nfs40(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NFS4_OK",
