@@ -72,7 +72,7 @@ fn glance(results: &[String], series: &[HistorySeries], skipped: &[String]) -> G
 }
 
 /// The unit that a series is shown in.
-fn unit_of(series: &HistorySeries) -> Unit {
+pub fn unit_of(series: &HistorySeries) -> Unit {
     match series.unit {
         "us" => Unit::Micros,
         _ => Unit::PerSecond,
@@ -97,9 +97,9 @@ fn changes(results: &[String], series: &[HistorySeries]) -> Section {
                 ),
                 _ => Cell::Empty,
             };
-            let (tone, word) = match found.verdict {
-                Verdict::Worse => (Tone::Bad, "worse"),
-                _ => (Tone::Good, "better"),
+            let tone = match found.verdict {
+                Verdict::Worse => Tone::Bad,
+                _ => Tone::Good,
             };
             vec![
                 Cell::text(&series.label),
@@ -109,7 +109,7 @@ fn changes(results: &[String], series: &[HistorySeries]) -> Section {
                 Cell::number(unit.show(change.after)),
                 share,
                 Cell::number(confidence(found)),
-                Cell::Verdict(tone, word.into()),
+                Cell::Verdict(tone, found.verdict.word().into()),
             ]
         })
         .collect();
@@ -137,7 +137,7 @@ fn changes(results: &[String], series: &[HistorySeries]) -> Section {
 }
 
 /// "99.9 %", never rounded up to 100 %.
-fn confidence(change: &HistoryChange) -> String {
+pub fn confidence(change: &HistoryChange) -> String {
     format!("{:.1} %", (change.confidence() * 1000.0).floor() / 10.0)
 }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_core::units::counted;
-use brunt_report::format::Unit;
 use brunt_report::{history, html};
 use brunt_result::compare::Margin;
 use brunt_result::history::{HistoryChange, HistorySeries};
@@ -265,7 +264,7 @@ fn print(names: &[String], series: &[HistorySeries], output: &Output) {
         output.line(format_args!(
             "  {:<6} {:<12} {}",
             one.metric,
-            newest.map_or("-".to_string(), |value| unit(one).show(value)),
+            newest.map_or("-".to_string(), |value| history::unit_of(one).show(value)),
             drawn(one),
         ));
         for change in &one.changes {
@@ -278,13 +277,6 @@ fn print(names: &[String], series: &[HistorySeries], output: &Output) {
         output.note(format_args!(
             "a change can't be significant with fewer than {RESULTS_MIN} results"
         ));
-    }
-}
-
-fn unit(series: &HistorySeries) -> Unit {
-    match series.unit {
-        "us" => Unit::Micros,
-        _ => Unit::PerSecond,
     }
 }
 
@@ -318,7 +310,7 @@ fn describe(series: &HistorySeries, found: &HistoryChange, names: &[String]) -> 
     let share = match (change.ratio, change.low, change.high) {
         (Some(ratio), Some(low), Some(high)) => format!("x{ratio:.3} ({low:.3}-{high:.3})"),
         _ => {
-            let unit = unit(series);
+            let unit = history::unit_of(series);
             format!(
                 "{} to {}",
                 unit.show(change.before),
@@ -330,9 +322,6 @@ fn describe(series: &HistorySeries, found: &HistoryChange, names: &[String]) -> 
         Verdict::Worse => found.verdict.word().to_uppercase(),
         verdict => verdict.word().to_string(),
     };
-    let sure = (found.confidence() * 1000.0).floor() / 10.0;
-    format!(
-        "{share} since {}: {word}, {sure:.1} % sure",
-        names[found.result]
-    )
+    let (since, sure) = (&names[found.result], history::confidence(found));
+    format!("{share} since {since}: {word}, {sure} sure")
 }
