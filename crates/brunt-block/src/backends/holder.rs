@@ -15,13 +15,53 @@ use brunt_core::FileLock;
 use crate::StorageId;
 use crate::open::OpenError;
 
-/// How long to wait for a lock held by a process.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// How long to wait if no process has the file open: the kernel releases a killed process's locks only when its ring is
-/// gone, which takes seconds on a busy machine.
+/// How long to wait for a file or disk held by a process.
+const HOLDER_WAIT: Duration = Duration::from_secs(1);
+/// How long to wait if no process has it open: the kernel releases a killed process's files only when its ring is gone,
+/// which takes seconds on a busy machine.
 const ORPHAN_WAIT: Duration = Duration::from_secs(15);
 /// Pause between two attempts.
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Attempts to open or lock what may still be held for a moment: by a process that is about to end, by the ring of one
+/// that has ended, or by a child between fork and exec, which has all of its parent's files open.
+pub(crate) struct Attempts(Instant);
+
+impl Attempts {
+    /// The first attempt is made now.
+    pub(crate) fn begin() -> Attempts {
+        Attempts(Instant::now())
+    }
+
+    /// Sleeps until the next attempt.
+    ///
+    /// # Errors
+    /// No further attempt should be made: returns what uses the file.
+    pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), String> {
+        let waited = self.0.elapsed();
+        let holder = (waited >= HOLDER_WAIT).then(|| writer(metadata)).flatten();
+        match holder {
+            Some(by) => Err(by),
+            None if waited >= ORPHAN_WAIT => Err("another program holds it".to_string()),
+            None => {
+                std::thread::sleep(PAUSE.max(waited / 10));
+                Ok(())
+            }
+        }
+    }
+
+    /// Sleeps until the next attempt to open a disk exclusively.
+    ///
+    /// # Errors
+    /// No further attempt should be made: returns what uses the disk. The kernel's own uses (mounts, volumes, swap) don't end by
+    /// themselves and are not waited for.
+    pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), String> {
+        match kernel_use(metadata.rdev()) {
+            Some(by) => Err(by),
+            None => self.pause(metadata),
+        }
+    }
+}
 
 /// See [`share_files`].
 static SHARED: AtomicBool = AtomicBool::new(false);
@@ -65,20 +105,12 @@ pub(super) fn lock(
             device.display()
         ));
     }
-    let began = Instant::now();
+    let attempts = Attempts::begin();
     loop {
         let copy = file.try_clone().map_err(failed)?;
         match FileLock::try_exclusive(copy) {
             Ok(lock) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => {
-                let waited = began.elapsed();
-                let holder = (waited >= LOCK_WAIT).then(|| writer(&metadata)).flatten();
-                if holder.is_some() || waited >= ORPHAN_WAIT {
-                    let unknown = || "another program has locked it".to_string();
-                    return Err(in_use(holder.unwrap_or_else(unknown)));
-                }
-                std::thread::sleep(LOCK_PAUSE.max(waited / 10));
-            }
+            Err(TryLockError::WouldBlock) => attempts.pause(&metadata).map_err(in_use)?,
             Err(TryLockError::Error(error)) => {
                 notes.push(format!(
                     "the file cannot be locked ({error}): nothing keeps a second writer away"
@@ -89,9 +121,9 @@ pub(super) fn lock(
     }
 }
 
-/// What uses a block device, as text: its mount point if it is mounted.
-pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
-    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+/// What the kernel uses a block device for, as text: its mount point if it is mounted.
+fn kernel_use(rdev: u64) -> Option<String> {
+    let number = device_number(rdev);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // proc(5): id, parent, major:minor, root, mount point, …
     let mounted = |number: &str| {
@@ -100,24 +132,31 @@ pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
             (fields.next() == Some(number)).then(|| fields.nth(1).unwrap_or("?").to_string())
         })
     };
-    if let Some(point) = mounted(&number) {
-        return format!("mounted on {point}");
+    // proc(5): the first field is a path.
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swapped = |number: &str| {
+        let mut paths = swaps.lines().filter_map(|line| line.split(' ').next());
+        paths.any(|path| fs::metadata(path).is_ok_and(|it| device_number(it.rdev()) == number))
+    };
+    let used = |number: &str| match mounted(number) {
+        Some(point) => Some(format!("mounted on {point}")),
+        None => swapped(number).then(|| "used for swap".to_string()),
+    };
+    if let Some(by) = used(&number) {
+        return Some(by);
     }
-    let folder = PathBuf::from(format!("/sys/dev/block/{number}"));
+    let folder = disk_folder(rdev);
     // A partition is a directory within its disk's, with its device number in the file `dev`.
     for part in entries(&folder) {
         let number = fs::read_to_string(part.join("dev")).unwrap_or_default();
-        if let Some(point) = mounted(number.trim()) {
-            return format!("its partition {} is mounted on {point}", name(&part));
+        if let Some(by) = used(number.trim()) {
+            return Some(format!("its partition {} is {by}", name(&part)));
         }
     }
-    if let Some(holder) = entries(&folder.join("holders")).first() {
-        return format!("held by {}", name(holder));
-    }
-    fs::metadata(path)
-        .ok()
-        .and_then(|metadata| writer(&metadata))
-        .unwrap_or_else(|| "swapped to, part of a volume, or held by another program".to_string())
+    let holders = entries(&folder.join("holders"));
+    holders
+        .first()
+        .map(|holder| format!("held by {}", name(holder)))
 }
 
 /// The location of an open file's or block device's data.
@@ -157,11 +196,12 @@ fn file_id(metadata: &Metadata) -> StorageId {
 }
 
 fn disk_folder(rdev: u64) -> PathBuf {
-    PathBuf::from(format!(
-        "/sys/dev/block/{}:{}",
-        libc::major(rdev),
-        libc::minor(rdev)
-    ))
+    Path::new("/sys/dev/block").join(device_number(rdev))
+}
+
+/// As sysfs and mountinfo write it.
+fn device_number(rdev: u64) -> String {
+    format!("{}:{}", libc::major(rdev), libc::minor(rdev))
 }
 
 /// The device number in a directory of sysfs.
@@ -188,20 +228,21 @@ fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
 
 /// What uses a loop device; if anything does, opening it exclusively fails.
 fn user_of_loop(device: &Path) -> Option<String> {
-    let opened = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_EXCL)
-        .open(device);
-    match opened {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-        _ => return None,
+    let attempts = Attempts::begin();
+    loop {
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_EXCL)
+            .open(device);
+        match opened {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            _ => return None,
+        }
+        let metadata = fs::metadata(device).ok()?;
+        if let Err(user) = attempts.pause_for_disk(&metadata) {
+            return Some(format!("attached to {}, which is {user}", device.display()));
+        }
     }
-    let rdev = fs::metadata(device).map_or(0, |metadata| metadata.rdev());
-    Some(format!(
-        "attached to {}, which is {}",
-        device.display(),
-        of_disk(device, rdev)
-    ))
 }
 
 /// A process that has the same file or disk open for writing, as text.
@@ -375,6 +416,7 @@ mod tests {
         let free = open(&path).map(|file| (file.info().notes.clone(), file.storage()));
         let holder = fs::OpenOptions::new()
             .read(true)
+            .write(true)
             .custom_flags(libc::O_EXCL)
             .open(&device);
         let held = open(&path);

@@ -475,6 +475,7 @@ fn open_as_wanted(
             "direct=no: the page cache is in the way, reads may not reach the storage".to_string(),
         );
     }
+    let attempts = holder::Attempts::begin();
     loop {
         // The kernel allows only one exclusive holder of a block device, and none while it or one of its partitions is
         // mounted, used as swap, or part of a volume.
@@ -505,10 +506,11 @@ fn open_as_wanted(
                 notes.push(format!("opened read-only: {error}"));
             }
             Some(libc::EBUSY) if exclusive => {
-                return Err(OpenError::InUse {
+                let in_use = |by| OpenError::InUse {
                     path: path.to_path_buf(),
-                    by: holder::of_disk(path, metadata.rdev()),
-                });
+                    by,
+                };
+                attempts.pause_for_disk(metadata).map_err(in_use)?;
             }
             _ => return Err(failed(error)),
         }

@@ -6,7 +6,7 @@ pub mod array;
     reason = "requests whose buffers the kernel holds until they complete"
 )]
 pub mod file;
-mod holder;
+pub(crate) mod holder;
 pub use holder::share_files;
 pub use medium::is_device_name;
 mod immediate;

@@ -23,6 +23,7 @@ use super::format::{
     Superblock, SuperblockFault,
 };
 use crate::DeviceInfo;
+use crate::backends::holder::Attempts;
 
 /// Bytes per read when searching for records.
 const SCAN_BYTES: u64 = 1 << 20;
@@ -41,13 +42,13 @@ pub enum LogError {
         source: io::Error,
     },
     /// It is not a regular file.
-    #[error("{} is no regular file; a log is one", path.display())]
+    #[error("{} is not a regular file, which a log must be", path.display())]
     NotAFile {
         /// The log's path.
         path: PathBuf,
     },
     /// Another process or device has it open.
-    #[error("the log {} is in use: one process at a time, and one device of it", path.display())]
+    #[error("the log {} is in use: only one process, and one device of that process, can use it at a time", path.display())]
     InUse {
         /// The log's path.
         path: PathBuf,
@@ -483,12 +484,19 @@ fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
             path: path.to_path_buf(),
         });
     }
-    match FileLock::try_exclusive(file) {
-        Ok(file) => Ok((file, metadata.len() == 0)),
-        Err(TryLockError::WouldBlock) => Err(LogError::InUse {
-            path: path.to_path_buf(),
-        }),
-        Err(TryLockError::Error(source)) => Err(failed("cannot lock")(source)),
+    let attempts = Attempts::begin();
+    loop {
+        let copy = file.try_clone().map_err(failed("cannot look at"))?;
+        match FileLock::try_exclusive(copy) {
+            Ok(file) => return Ok((file, metadata.len() == 0)),
+            Err(TryLockError::WouldBlock) => {
+                let in_use = |_| LogError::InUse {
+                    path: path.to_path_buf(),
+                };
+                attempts.pause(&metadata).map_err(in_use)?;
+            }
+            Err(TryLockError::Error(source)) => return Err(failed("cannot lock")(source)),
+        }
     }
 }
 
