@@ -1,6 +1,7 @@
-"""Passes on what `cargo test` prints, and writes the slowest tests to a file: seconds, test, executable.
+"""Passes on what `cargo test` prints, and writes two files: the slowest tests (seconds, test, executable), and the tests
+that failed (one name a line).
 
-    cargo test ... 2>&1 | python3 .ci/times.py SLOWEST
+    cargo test ... 2>&1 | python3 .ci/times.py SLOWEST FAILED
 
 The harness of stable Rust tells no times, but it starts tests in the order of their names, as many at a time as there are
 threads, and prints a line when one ends. So the first ones start at once, and each of the others when one has ended. A test
@@ -13,7 +14,7 @@ import sys
 import time
 
 SHOWN = 20
-END = re.compile(r"test (.+?)(?: - should panic(?:.*?))? \.\.\. (?:ok|FAILED|ignored)(?: \(([\d.]+) s\))?")
+END = re.compile(r"test (.+?)(?: - should panic(?:.*?))? \.\.\. (ok|FAILED|ignored)(?: \(([\d.]+) s\))?")
 
 
 def durations(begin, ends, threads):
@@ -27,7 +28,7 @@ def durations(begin, ends, threads):
 
 def main():
     threads = int(os.environ.get("RUST_TEST_THREADS") or len(os.sched_getaffinity(0)))
-    found, executable, begin, ends = [], "", 0.0, {}
+    found, failed, executable, begin, ends = [], [], "", 0.0, {}
 
     def finish():
         found.extend((seconds, name, executable) for seconds, name in durations(begin, ends, threads))
@@ -45,7 +46,9 @@ def main():
             finish()
             begin = now
         elif match := END.match(text):
-            name, seconds = match.groups()
+            name, result, seconds = match.groups()
+            if result == "FAILED":
+                failed.append(name)
             if seconds:
                 found.append((float(seconds), name, executable))
             else:
@@ -54,6 +57,9 @@ def main():
     with open(sys.argv[1], "w") as file:
         for seconds, name, executable in sorted(found, reverse=True)[:SHOWN]:
             print(f"{seconds:7.1f} s  {name} ({executable})", file=file)
+    with open(sys.argv[2], "w") as file:
+        for name in failed:
+            print(name, file=file)
 
 
 if __name__ == "__main__":

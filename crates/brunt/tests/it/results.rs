@@ -657,12 +657,13 @@ fn memory_stays_flat() {
     let mut peak_kib = 0;
     eventually("the end of the run", 240, || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        // Pages of the program itself, which are as many as it has code, don't count.
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         peak_kib = peak_kib.max(kib.unwrap_or(0));
         run.try_wait().expect("a child of ours").is_some()
     });
     assert_eq!(column(&out, &requests::TABLE, "sequence").len(), 1_000_000);
     println!("{peak_kib} KiB for a million requests on record");
-    assert!((8 * 1024..96 * 1024).contains(&peak_kib), "{peak_kib} KiB");
+    assert!((8 * 1024..72 * 1024).contains(&peak_kib), "{peak_kib} KiB");
 }
