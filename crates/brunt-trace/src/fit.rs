@@ -23,6 +23,8 @@ const ZONES: usize = 64;
 const PIECES: usize = 4096;
 /// Classes of interarrival times: sixteen per power of two of nanoseconds.
 const GAP_CLASSES: usize = 64 * 16;
+/// Longest run of sequential requests whose length counts.
+const RUN_REQUESTS_MAX: usize = 4096;
 /// Maximum requests simulated from the model to measure its reuse of blocks.
 const SIMULATED_MAX: u64 = 200_000;
 
@@ -94,8 +96,10 @@ pub struct ModelFitter {
     /// Requests per part of the address range; the parts double in size as addresses grow.
     pieces: Vec<u64>,
     piece_bytes: u64,
-    /// Where the last request ended, by device.
-    ends: Vec<Option<u64>>,
+    /// By device: where the last request ended, and the number of requests in its run.
+    ends: Vec<(Option<u64>, usize)>,
+    /// Number of sequential runs that have at least 1, 2, … requests.
+    runs_of_at_least: Vec<u64>,
     /// Random and sequential counts, for reads, then for writes.
     kinds: [[u64; 2]; 2],
     random_reads: HyperLogLog,
@@ -111,6 +115,7 @@ impl Default for ModelFitter {
             pieces: vec![0; PIECES],
             piece_bytes: BLOCK_BYTES,
             ends: Vec::new(),
+            runs_of_at_least: vec![0; RUN_REQUESTS_MAX],
             kinds: [[0; 2]; 2],
             random_reads: HyperLogLog::default(),
         }
@@ -153,12 +158,17 @@ impl ModelFitter {
         self.pieces[(request.offset_bytes / self.piece_bytes) as usize] += 1;
         let device = request.device as usize;
         if self.ends.len() <= device {
-            self.ends.resize(device + 1, None);
+            self.ends.resize(device + 1, (None, 0));
         }
         let end = request
             .offset_bytes
             .saturating_add(request.len_bytes.into());
-        let sequential = self.ends[device].replace(end) == Some(request.offset_bytes);
+        let (before, run) = &mut self.ends[device];
+        let sequential = before.replace(end) == Some(request.offset_bytes);
+        *run = if sequential { *run + 1 } else { 1 };
+        if let Some(runs) = self.runs_of_at_least.get_mut(*run - 1) {
+            *runs += 1;
+        }
         self.kinds[usize::from(write)][usize::from(sequential)] += 1;
         if !write && !sequential && request.len_bytes > 0 {
             // Only the first blocks of long requests are counted: random reads are short.
@@ -221,8 +231,8 @@ impl ModelFitter {
         );
         far(
             "runs",
-            0.0,
-            "relative difference of the mean length of sequential runs; their law is geometric in the model",
+            self.run_distance(info.sequential_share),
+            "Kolmogorov-Smirnov distance of the lengths of sequential runs, which are geometric in the model",
         );
         let arrivals = self.arrival_distance(rate, burst);
         far(
@@ -243,6 +253,18 @@ impl ModelFitter {
             measure: "largest difference of what an LRU cache of any size would answer, by simulation",
         });
         Some(model)
+    }
+
+    /// How far the lengths of sequential runs are from those of a model that continues a run with this probability.
+    fn run_distance(&self, sequential: f64) -> f64 {
+        let runs = self.runs_of_at_least[0].max(1) as f64;
+        let mut expected = 1.0;
+        let mut distance: f64 = 0.0;
+        for count in &self.runs_of_at_least {
+            distance = distance.max((*count as f64 / runs - expected).abs());
+            expected *= sequential;
+        }
+        distance
     }
 
     fn model_sizes(&self, moved: u64) -> (Vec<(u64, f64)>, f64) {
@@ -519,6 +541,36 @@ mod tests {
             (model.sizer.random_read - 0.7).abs() < 0.03
                 && model.sizer.random_read_working_set_bytes > 10 << 20
         );
+    }
+
+    /// Geometric run lengths are the model's own; runs of equal length are as far from it as theory says.
+    #[test]
+    fn lengths_of_runs_are_compared() {
+        let distance = |mut next: Box<dyn FnMut() -> u64>| {
+            let (mut text, mut block, mut left) = (String::new(), 0, 0);
+            for index in 0..20_000u64 {
+                if left == 0 {
+                    (block, left) = (index * 7919 % 9973 * 80_000, next());
+                }
+                text += &format!("0,{block},4096,R,{}.{:03}\n", index / 1000, index % 1000);
+                (block, left) = (block + 8, left - 1);
+            }
+            let (model, _) = fitted(text);
+            let runs = model.distances.iter().find(|one| one.part == "runs");
+            runs.expect("always stated").distance
+        };
+        let mut random = Random::new(7);
+        let geometric = distance(Box::new(move || {
+            let mut run = 1;
+            while random.chance(0.8) {
+                run += 1;
+            }
+            run
+        }));
+        assert!(geometric < 0.03, "{geometric}");
+        // All runs have at least ten requests; in the model, with mean ten, 0.9^9 = 38.7 % do.
+        let equal = distance(Box::new(|| 10));
+        assert!((equal - (1.0 - 0.9_f64.powi(9))).abs() < 0.01, "{equal}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ impl Experiment {
     /// end times of their faults.
     pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
         let faults: Vec<Duration> = self.fault.iter().flat_map(edges).collect();
+        let of_run = |time: Duration| Span(meeting(&faults, fitting(time)));
         let mut shortest: Option<Duration> = None;
         for (name, workload) in &mut self.workloads {
             let Some(Span(time)) = workload.stop.time else {
@@ -29,12 +30,12 @@ impl Experiment {
             shortest = Some(shortest.map_or(time, |known| known.min(time)));
             // Rounds of a steady state are counted in intervals.
             if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
-                workload.interval = Span(meeting(&faults, fitting(time)));
+                workload.interval = of_run(time);
             }
         }
         self.settle_together(&faults, source);
         if let Some(time) = shortest.filter(|_| !source.has(&["probes", "interval"])) {
-            self.probes.interval = Span(meeting(&faults, fitting(time)));
+            self.probes.interval = of_run(time);
         }
     }
 
@@ -87,11 +88,10 @@ fn meeting(edges: &[Duration], interval: Duration) -> Duration {
             .iter()
             .all(|edge| edge.as_nanos().is_multiple_of(nanos))
     };
-    let shorter = (SHORTEST.as_millis()..=interval.as_millis()).rev();
-    match { shorter }.find(divides) {
-        Some(millis) => Duration::from_millis(millis as u64),
-        None => interval,
-    }
+    (SHORTEST.as_millis()..=interval.as_millis())
+        .rev()
+        .find(divides)
+        .map_or(interval, |millis| Duration::from_millis(millis as u64))
 }
 
 /// The interval for a run of this length, in multiples of 10 ms.

@@ -16,8 +16,8 @@ use crate::cli::{Done, Failure, Output};
 /// Inspect and convert block traces
 ///
 /// Formats: those of public traces (spc, msr, alibaba, tencent, vscsi, systor, fiu, k5cloud, dtb …) and of tools
-/// (blktrace, blkparse, fio's iologs, blkreplay, hfplayer, libCacheSim); plain, gzip, zstd or xz. docs/block-traces.md
-/// describes each format and what it leaves unspecified.
+/// (blktrace, blkparse, ftrace and trace-cmd, perf script, biosnoop, fio's iologs, DiskSim, MQSim, blkreplay, hfplayer,
+/// libCacheSim); plain or compressed. docs/block-traces.md describes each format and what it leaves unspecified.
 #[derive(clap::Args)]
 pub struct Trace {
     #[command(subcommand)]
