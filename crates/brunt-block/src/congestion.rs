@@ -30,7 +30,7 @@ pub struct Congestion {
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
     /// Not a valid algorithm name.
-    #[error("'{0}' is no name of a congestion control; write one such as cubic or reno")]
+    #[error("'{0}' is not a congestion control; write one such as cubic or reno")]
     Name(String),
     /// The kernel has no algorithm of this name.
     #[error("this kernel has no congestion control '{name}'; there are {available}")]

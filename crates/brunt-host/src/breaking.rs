@@ -52,7 +52,7 @@ enum BreakError {
     Core(usize, Vec<usize>),
     #[error("no memory is to be taken")]
     NoMemory,
-    #[error("'{0}' is no name of an interface")]
+    #[error("'{0}' is not a valid interface name")]
     Interface(String),
     #[error("'{0}' depends on where the agent was started; write an absolute path")]
     Relative(String),

@@ -66,7 +66,7 @@ pub enum IdentityError {
         source: rcgen::Error,
     },
     /// A host's name cannot be part of a file name.
-    #[error("'{0}' is no name of a host: write its DNS name or its IP address")]
+    #[error("'{0}' is not a host name: write a DNS name or an IP address")]
     Host(String),
 }
 
@@ -160,7 +160,7 @@ impl Authority {
                 path: path.clone(),
                 what,
             };
-            let text = String::from_utf8(text).map_err(|_| wrong("it is no text"))?;
+            let text = String::from_utf8(text).map_err(|_| wrong("it is not text"))?;
             let end = "-----END CERTIFICATE-----\n";
             let pem = text
                 .split_inclusive(end)

@@ -41,7 +41,7 @@ pub(crate) enum KeepError {
         "it needs root's rights over that machine (needs_root); reach it as root, or start its agent as root"
     )]
     NeedsRoot,
-    #[error("'{0}' is no name of a folder")]
+    #[error("'{0}' is not a valid folder name")]
     Name(String),
     #[error(
         "cannot make its folder: {0}; set TMPDIR of the agent to a folder that can be written to"
@@ -271,12 +271,12 @@ mod tests {
             "--allow service:",
         );
         for odd in ["", ".", "..", ".logs", "a/b", "/tmp/a", "a/", "a\n"] {
-            check(&AllowList::everything(), odd, "is no name of a folder");
+            check(&AllowList::everything(), odd, "is not a valid folder name");
         }
         check(
             &AllowList::everything(),
             &"a".repeat(NAME_BYTES_MAX + 1),
-            "is no name of a folder",
+            "is not a valid folder name",
         );
     }
 

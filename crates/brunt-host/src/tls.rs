@@ -24,7 +24,7 @@ pub enum TlsError {
     #[error("TLS: {0}")]
     Protocol(#[from] rustls::Error),
     /// Not a valid host name for a certificate.
-    #[error("'{0}' is no name of a host")]
+    #[error("'{0}' is not a host name")]
     Name(String),
 }
 

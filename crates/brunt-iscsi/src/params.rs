@@ -680,7 +680,7 @@ impl Negotiation {
             "ImmediateData" => v.immediate_data = value,
             "DataPDUInOrder" => v.data_pdu_in_order = value,
             "DataSequenceInOrder" => v.data_sequence_in_order = value,
-            _ => unreachable!("{name} is no boolean key of the table"),
+            _ => unreachable!("{name} is not a boolean key of the table"),
         }
     }
 
@@ -696,7 +696,7 @@ impl Negotiation {
                     _ => TaskReporting::Rfc3720,
                 }
             }
-            _ => unreachable!("{name} is no list key of the table"),
+            _ => unreachable!("{name} is not a list key of the table"),
         }
     }
 
@@ -714,7 +714,7 @@ impl Negotiation {
             "ErrorRecoveryLevel" => v.error_recovery_level = value as u8,
             "iSCSIProtocolLevel" => v.protocol_level = value as u8,
             "TargetPortalGroupTag" => {}
-            _ => unreachable!("{name} is no number key of the table"),
+            _ => unreachable!("{name} is not a number key of the table"),
         }
     }
 }

@@ -76,7 +76,7 @@ pub enum DeltaError {
         source: io::Error,
     },
     /// A line of the log is not a Delta Lake action.
-    #[error("{}: line {line} is no action of Delta Lake: {source}", path.display())]
+    #[error("{}: line {line} is not a Delta Lake action: {source}", path.display())]
     Line {
         /// The version's file.
         path: PathBuf,

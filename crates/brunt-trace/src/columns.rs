@@ -279,7 +279,7 @@ impl Found {
                     return Err(wrong(
                         "obj-id-is-num",
                         value,
-                        "true: an object that is no number has no address",
+                        "true: an object that is not a number has no address",
                     ));
                 }
                 once(&mut self.is_number, true, "obj-id-is-num")

@@ -26,7 +26,7 @@ pub struct Writer {
 pub const WRITERS: &[Writer] = &[
     Writer {
         name: "spc",
-        cannot: "names of devices, operations besides reads and writes, addresses that are no multiple of 512, response \
+        cannot: "names of devices, operations besides reads and writes, addresses that are not multiples of 512, response \
                  times",
         encoder: || Box::new(Spc),
     },
@@ -65,13 +65,13 @@ pub const WRITERS: &[Writer] = &[
     },
     Writer {
         name: "blkreplay",
-        cannot: "devices but the first, operations besides reads and writes, addresses and lengths that are no multiple \
+        cannot: "devices but the first, operations besides reads and writes, addresses and lengths that are not multiples \
                  of 512",
         encoder: || Box::new(Load),
     },
     Writer {
         name: "hfplayer",
-        cannot: "names of devices, operations besides reads and writes, addresses and lengths that are no multiple of 512, \
+        cannot: "names of devices, operations besides reads and writes, addresses and lengths that are not multiples of 512, \
                  FUA; an unknown response time is 0",
         encoder: || Box::new(HfPlayer { rows: 0 }),
     },

@@ -61,7 +61,7 @@ pub enum JoinError {
     Empty,
     /// The largest block size is not a multiple of another device's.
     #[error(
-        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is no multiple of that: one worker \
+        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is not a multiple of that: one worker \
          cannot address both; use devices with the same block size"
     )]
     Blocks {

@@ -52,7 +52,10 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
         ),
         Engine::Elsewhere(what) => (
             false,
-            format!("engine {name} {what}: [{}] is no load here", job.name),
+            format!(
+                "engine {name} {what}: [{}] is not supported as a load",
+                job.name
+            ),
         ),
     };
     // A skipped job gets its own remark; an engine that is set globally is mentioned once.

@@ -106,7 +106,7 @@ impl Draft<'_> {
             } else {
                 "rw"
             };
-            let why = "what it leaves out is no multiple of what it does, which makes no number of passes: write size=";
+            let why = "what it leaves out is not a multiple of what it does, so there is no whole number of passes: write size=";
             self.lose(key, why);
         }
         each.round() as u64

@@ -115,7 +115,7 @@ fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> 
         let apart = job.measured_from() - first.measured_from();
         if !apart.as_nanos().is_multiple_of(interval.as_nanos()) {
             let what = format!(
-                "{} begins to be measured {} after {}, which is no multiple of their interval of {}: change \
+                "{} begins to be measured {} after {}, which is not a multiple of their interval of {}: change \
                  start_delay or ramp_up, or set another interval (0 for the whole run) in all workloads",
                 job.name,
                 Span(apart),

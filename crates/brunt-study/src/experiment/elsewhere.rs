@@ -200,7 +200,7 @@ impl Experiment {
                 };
                 if hosts.runs_loads_at(&known.name).is_none() {
                     let what = format!(
-                        "host '{host}' is no other machine: {}",
+                        "host '{host}' is not another machine: {}",
                         known.settings.info().help
                     );
                     let help = match self.lab {
@@ -369,7 +369,7 @@ impl Experiment {
                 .map_err(|error| source.mistake(&path, error.to_string(), None))?;
             if !hosts.is_elsewhere(&name) {
                 let what = format!(
-                    "host '{host}' is no other machine: those are recorded without being named"
+                    "host '{host}' is not another machine; this machine is recorded without being named"
                 );
                 let help = match self.lab {
                     Some(_) => {
@@ -945,7 +945,7 @@ stop = { time = "10s" }
             "hosts = [\"a\", \"b\"]",
             "hosts = [\"local\"]",
             "hosts =",
-            "is no other machine",
+            "is not another machine",
         );
         let ssh = "ssh = \"root@a\"\n";
         let bridge = |more: &str| format!("{ssh}bridge = [\"eth0\", \"eth1\"]\n{more}\n");

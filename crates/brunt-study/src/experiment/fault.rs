@@ -145,7 +145,7 @@ impl Experiment {
         match hosts.find(name) {
             Err(error) => return wrong(error.to_string(), "name a host of [hosts]"),
             Ok(_) if !hosts.is_elsewhere(name) => {
-                let what = format!("host '{name}' is no other machine");
+                let what = format!("host '{name}' is not another machine");
                 return wrong(what, "name a host that has ssh or agent, or omit host");
             }
             Ok(_) if self.lab.is_some() => {

@@ -249,8 +249,9 @@ impl Experiment {
         for url in &self.allow_overwrite {
             if !self.targets.values().any(|target| target.place() == url) {
                 let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
-                let what =
-                    format!("allow_overwrite names {url}, which is no target of this experiment");
+                let what = format!(
+                    "allow_overwrite names {url}, which is not a target of this experiment"
+                );
                 let help = format!("the targets' URLs are {}", urls.join(", "));
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
             }

@@ -536,7 +536,7 @@ fn odd_path(path: &Path) -> Option<(String, &'static str)> {
         || path.as_os_str().to_string_lossy().contains('\0')
     {
         return Some((
-            format!("'{shown}' is no absolute path"),
+            format!("'{shown}' is not an absolute path"),
             "write a path such as \"/var/lib/glusterd\"",
         ));
     }

@@ -205,7 +205,7 @@ pub(super) fn check(
             ))
         }
         (Some(ProcessKey::Named(name)), Some(_)) if name.is_empty() || name.contains('/') => {
-            let what = format!("'{name}' is no name of a program");
+            let what = format!("'{name}' is not a program name");
             Err(Mistake::new(
                 "process",
                 what,

@@ -76,7 +76,7 @@ impl HostKind for AgentHost {
             .parse()
             .map_err(|_| KeyMistake {
                 key: "agent",
-                what: format!("'{}' is no host and port", self.agent),
+                what: format!("'{}' is not a host and port", self.agent),
                 help: "write host:port; [::1]:7420 for IPv6".to_string(),
             })?;
         let identity = Some(self.identity.clone());

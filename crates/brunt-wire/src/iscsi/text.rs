@@ -45,7 +45,7 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),
-        "'{key}' is no text key"
+        "'{key}' is not a text key"
     );
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');

@@ -85,7 +85,7 @@ fn report_for_programs() {
 fn wrong_files() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.pcap");
-    std::fs::write(&file, "this is no capture, it is a letter").unwrap();
+    std::fs::write(&file, "this is a letter, not a capture").unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
     assert!(

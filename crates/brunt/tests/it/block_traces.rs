@@ -1,4 +1,4 @@
-//! `brunt trace` as a user runs it: figures, damaged rows, files that are no traces, and conversions.
+//! `brunt trace` as a user runs it: figures, damaged rows, files that are not traces, and conversions.
 
 use std::process::{Command, Output};
 

@@ -207,7 +207,7 @@ fn hosts_are_chosen() {
     check("interval = \"1s\"\nhosts = [\"b\"]", "here, on b:");
     check("interval = \"1s\"\nhosts = []", "probes every 1s: cpu");
     check("hosts = [\"c\"]", "unknown host 'c'");
-    check("hosts = [\"local\"]", "is no other machine");
+    check("hosts = [\"local\"]", "is not another machine");
     check("hosts = [\"a\", \"a\"]", "is listed twice");
     let (output, _, said) = run(folder.path(), &format!("{hosts}{WORKLOAD}"));
     // Both are contacted at once.

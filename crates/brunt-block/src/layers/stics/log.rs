@@ -54,7 +54,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// It is not a log, or has another version.
-    #[error("{} is no log that can be used: {fault}; move it away, or name another file", path.display())]
+    #[error("{} is not a usable log: {fault}; move it away, or name another file", path.display())]
     Superblock {
         /// The log's path.
         path: PathBuf,

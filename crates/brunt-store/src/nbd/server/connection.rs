@@ -44,7 +44,7 @@ pub(super) enum NbdServeError {
     Silent,
     #[error("{name}: {source}")]
     Open { name: String, source: OpenError },
-    #[error("the client sent what is no request: {0}")]
+    #[error("invalid request from client: {0}")]
     Malformed(#[from] Malformed),
     #[error("the client sends {0} bytes with one request")]
     Long(u64),

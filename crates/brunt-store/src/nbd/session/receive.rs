@@ -28,7 +28,7 @@ pub enum NbdPayload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdViolation {
     /// Bytes that are not a reply.
-    #[error("the server sent what is no reply: {0}")]
+    #[error("invalid reply from server: {0}")]
     Malformed(#[from] Malformed),
     /// An unknown cookie.
     #[error("the server answered a request that was not sent, or twice")]

@@ -49,7 +49,7 @@ impl Kind for Netem {
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         if self.interface.is_empty() || self.interface.contains(['/', ' ']) {
-            let what = format!("'{}' is no name of an interface", self.interface);
+            let what = format!("'{}' is not a valid interface name", self.interface);
             return Err(Mistake::new(
                 "interface",
                 what,

@@ -166,7 +166,10 @@ fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
         serde_json::from_value(wish.serve.clone()).map_err(|error| NotServed(error.to_string()))?;
     let role = role::serving(&serve);
     let Launch::Process { mut arguments, .. } = role.launch() else {
-        return Err(NotServed(format!("a {} is no program", role.info().name)));
+        return Err(NotServed(format!(
+            "a {} is not a program",
+            role.info().name
+        )));
     };
     if let Some(name) = &wish.congestion {
         let _: Congestion = name

@@ -210,7 +210,7 @@ fn is_usual(letter: char) -> bool {
 
 fn check_name(name: &str) -> Result<(), Failure> {
     let good = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual);
-    let what = || format!("'{name}' is no name for a lab");
+    let what = || format!("'{name}' is not a valid lab name");
     let advice = || format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
     if good {
         Ok(())

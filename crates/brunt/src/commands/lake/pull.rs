@@ -70,7 +70,7 @@ pub fn run(args: &PullArgs, output: &Output) -> Done {
     }
     if counts.objects_left_out > 0 {
         told += &format!(
-            "; {} that are no parts left out",
+            "; {} that are not parts left out",
             counted(counts.objects_left_out as usize, "object")
         );
     }

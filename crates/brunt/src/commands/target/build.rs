@@ -413,7 +413,7 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
         None => text.to_socket_addrs(),
         Some((host, rest)) => match rest.strip_prefix(':').map_or(Ok(port), str::parse) {
             Ok(port) => (host.replacen("%25", "%", 1).as_str(), port).to_socket_addrs(),
-            Err(_) => return Err(wrong("the port is no number".to_string())),
+            Err(_) => return Err(wrong("the port is not a number".to_string())),
         },
     };
     let mut found = found.map_err(|error| match error.kind() {
