@@ -41,7 +41,7 @@ pub fn engine(name: &str) -> Engine {
         "libpmem" | "dev-dax" | "pmemblk" => Near("copies into mapped persistent memory"),
         "mtd" => Near("writes and erases raw flash"),
         "libcufile" | "libhipfile" => Near("moves data between files and the memory of a GPU"),
-        "ime_psync" | "ime_psyncv" | "ime_aio" => Near("goes through the interface of DDN IME"),
+        "ime_psync" | "ime_psyncv" | "ime_aio" => Near("uses the DDN IME interface"),
         "rados" => Elsewhere("reads and writes objects of a Ceph pool"),
         "rbd" => Elsewhere("reads and writes an image of a Ceph pool"),
         "nfs" => Elsewhere("reads and writes files of an NFS server"),
@@ -50,16 +50,16 @@ pub fn engine(name: &str) -> Engine {
         "dfs" => Elsewhere("reads and writes files of DAOS"),
         "http" => Elsewhere("reads and writes objects over HTTP"),
         "net" | "netsplice" => {
-            Elsewhere("sends data over a network; compare targets with serve = \"tcp\"")
+            Elsewhere("sends data over a network; see targets with serve = \"tcp\"")
         }
         "rdma" => Elsewhere("sends data over RDMA"),
-        "cpuio" => Elsewhere("burns processor time; compare the fault cpu = 0.5"),
+        "cpuio" => Elsewhere("burns processor time; see the fault cpu = 0.5"),
         "exec" => Elsewhere("runs a program"),
         "page_fault" => Elsewhere("touches memory"),
-        "falloc" | "ftruncate" => Elsewhere("allocates and cuts files and moves no data"),
+        "falloc" | "ftruncate" => Elsewhere("allocates and truncates files and moves no data"),
         "e4defrag" => Elsewhere("moves the extents of files"),
         "filecreate" | "filestat" | "filedelete" | "dircreate" | "dirstat" | "dirdelete" => {
-            Elsewhere("works on names; compare [filesystems.x] and its phases")
+            Elsewhere("works on names only; see [filesystems.x] and its phases")
         }
         _ => Elsewhere("is not supported"),
     }

@@ -236,7 +236,7 @@ fn together(
                 let steady = workload.stop.steady.take().map(|_| "steadystate");
                 let search = workload.depth_search.take().map(|_| "latency_target");
                 for key in steady.into_iter().chain(search) {
-                    let why = "what all jobs that run at once do to each other is not judged for one of them";
+                    let why = "it cannot be judged for one of several jobs that run at once";
                     remarks.push(Remark {
                         key: key.into(),
                         ..of_job(jobs[*index], true, why.into())

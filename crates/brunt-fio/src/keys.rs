@@ -118,9 +118,9 @@ pub fn fate(key: &str) -> Fate {
         "serialize_overlap" => Cannot("requests that overlap are not held back"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
         "max_latency" => {
-            Cannot("no request ends a run; compare results with brunt compare --fail-if")
+            Cannot("no single request ends a run; compare results with brunt compare --fail-if")
         }
-        "latency_run" => Cannot("a run has one queue depth, which was looked for before it"),
+        "latency_run" => Cannot("a run has one queue depth, which is found before the run"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
         "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
         "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
@@ -144,12 +144,12 @@ pub fn fate(key: &str) -> Fate {
         "prio" | "prioclass" | "priohint" | "cmdprio_percentage" | "cmdprio_bssplit" => {
             Cannot("requests have no I/O priority (for all of them: start brunt with ionice)")
         }
-        "rw_sequencer" => Cannot("each request is drawn by itself"),
+        "rw_sequencer" => Cannot("each request is drawn independently"),
         "buffer_pattern" | "zero_buffers" => {
             CannotWrite("contents are seeded: write data = { compressible = 0.5, dedupable = 0.1 }")
         }
         "dedupe_mode" => {
-            CannotWrite("duplicates are of 64 common contents; write data = { dedupable = 0.5 }")
+            CannotWrite("duplicates come from 64 common blocks; write data = { dedupable = 0.5 }")
         }
         "verify_pattern" | "verify_interval" | "verify_offset" | "verify_pattern_interval" => {
             Cannot("verified blocks carry their own address, generation and checksum")
@@ -158,7 +158,7 @@ pub fn fate(key: &str) -> Fate {
             Cannot("it reads blocks back between writes; here reads are part of the workload")
         }
         "verify_only" | "verify_state_load" | "experimental_verify" => {
-            Cannot("brunt verify holds a device against the journals of a run")
+            Cannot("brunt verify checks a device against the journals of a run")
         }
         "uid" | "gid" | "chroot" | "cgroup" | "cgroup_weight" | "cgroup_nodelete" => {
             Cannot("start brunt that way")
@@ -167,10 +167,10 @@ pub fn fate(key: &str) -> Fate {
         "thinktime_spin" | "thinktime_iotime" | "thinktime_blocks_type" | "thinkcycles" => {
             Cannot("write burst = { requests = 8, interval = \"1ms\" }")
         }
-        "atomic" => Cannot("writes are not asked to be atomic"),
-        "flow" => Cannot("the share of one load in another is not controlled"),
+        "atomic" => Cannot("atomic writes are not supported"),
+        "flow" => Cannot("the rate of one load relative to another is not controlled"),
         "fdp" | "dataplacement" => Cannot("writes carry no hint for their placement"),
-        "sprandom" => Cannot("writes that leave the invalid blocks of a used SSD are not computed"),
+        "sprandom" => Cannot("no workload reproduces the invalid blocks of a used SSD"),
         "md_per_io_size" => Cannot(
             "blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd",
         ),

@@ -73,7 +73,8 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
             continue;
         }
         for named in indexes.clone().filter_map(waits) {
-            let why = "it starts when that job ends, while others run on: jobs at once start at times that are known";
+            let why = "it starts when that job ends, while others run on: jobs that run at once must start at known \
+                       times";
             lose(remarks, named, why);
         }
         let mut at_once = Vec::new();

@@ -196,7 +196,7 @@ impl AgentSession {
         assert_eq!(
             self.run,
             RunState::Releasing,
-            "a run that was not released has gone"
+            "a run that was not released ended"
         );
         self.run = RunState::None;
     }
@@ -208,7 +208,7 @@ impl AgentSession {
     pub fn fault_over(&mut self, fault: u32) {
         assert!(
             self.faults.remove(&fault).is_some(),
-            "a fault that nobody asked for has gone"
+            "an unknown fault ended"
         );
     }
 
@@ -217,10 +217,7 @@ impl AgentSession {
     /// # Panics
     /// When it was not requested.
     pub fn role_over(&mut self, role: u32) {
-        assert!(
-            self.roles.remove(&role),
-            "a role that nobody asked for has gone"
-        );
+        assert!(self.roles.remove(&role), "an unknown role ended");
     }
 
     fn begin_role(&mut self, role: u32, action: AgentAction) -> AgentAction {

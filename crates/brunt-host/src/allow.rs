@@ -50,9 +50,7 @@ const SERVICE: &str = "service:";
 
 /// A fault that this agent doesn't inject, an address at which it serves nothing, or a service, if it starts none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}"
-)]
+#[error("its agent does not allow {wanted} (it allows: {allowed}); start it with --allow {wanted}")]
 pub struct FaultNotAllowed {
     /// The missing permission.
     pub wanted: String,
@@ -69,7 +67,7 @@ pub enum AllowError {
     )]
     Relative(String),
     /// No such fault.
-    #[error("'{text}': there is no such fault; there are {known}")]
+    #[error("'{text}': unknown fault; the faults are {known}")]
     NoFault {
         /// As given.
         text: String,
@@ -82,7 +80,7 @@ pub enum AllowError {
     )]
     NoAddress(String),
     /// No such backend.
-    #[error("'{text}': there is no such kind of device; there are {known}")]
+    #[error("'{text}': unknown kind of device; the kinds are {known}")]
     Unknown {
         /// As given.
         text: String,

@@ -60,17 +60,17 @@ pub(crate) struct AssignedLoad {
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
-    #[error("there is no load of the kind '{0}' here")]
+    #[error("unknown kind of load '{0}'")]
     Kind(String),
     #[error("{0}")]
     Read(#[from] ReadError),
     #[error("{0}")]
     Workload(#[from] WorkloadError),
-    #[error("a load of the kind '{0}' does not run for a controller")]
+    #[error("a load of the kind '{0}' cannot run on behalf of a controller")]
     NotHere(&'static str),
-    #[error("hosts: a load of the kind '{0}' that a controller sent runs where it is read")]
+    #[error("hosts: a load of the kind '{0}' sent by a controller runs on this host only")]
     NamesHosts(&'static str),
-    #[error("a load of the kind '{kind}' has nothing that is called '{member}'")]
+    #[error("a load of the kind '{kind}' has no member '{member}'")]
     Member { kind: &'static str, member: String },
     #[error(
         "{} workers from number {} on, of {} in all, {} of them on this device",
@@ -80,20 +80,20 @@ pub(crate) enum WorkError {
     #[error("{0}")]
     Open(#[from] OpenError),
     #[error(
-        "{name} contains {what}; if the data on this device may be lost, allow it in the experiment: allow_overwrite = [\"URL\"]"
+        "{name} contains {what}; if it may be overwritten, allow that in the experiment: allow_overwrite = [\"URL\"]"
     )]
     Holds { name: String, what: Signature },
     #[error("cannot check {name} for existing data: {source}")]
     Look { name: String, source: LookError },
     #[error("{0}")]
     Load(#[from] LoadError),
-    #[error("cannot {what} the record of requests in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
+    #[error("cannot {what} the record of requests in {}: {source}; set TMPDIR of the agent to use another folder", .folder.display())]
     Record {
         what: &'static str,
         folder: PathBuf,
         source: std::io::Error,
     },
-    #[error("cannot {what} the journals of acknowledged writes in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
+    #[error("cannot {what} the journals of acknowledged writes in {}: {source}; set TMPDIR of the agent to use another folder", .folder.display())]
     Journals {
         what: &'static str,
         folder: PathBuf,

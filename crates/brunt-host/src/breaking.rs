@@ -50,7 +50,7 @@ enum BreakError {
     Share(f64),
     #[error("core {0}: this agent may use {1:?}")]
     Core(usize, Vec<usize>),
-    #[error("no memory is to be taken")]
+    #[error("the amount of memory is 0")]
     NoMemory,
     #[error("'{0}' is not a valid interface name")]
     Interface(String),
@@ -186,7 +186,7 @@ fn panicked(fault: u32, shown: bool) -> FromHost {
 
 /// The news of a fault whose thread could not be started.
 pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
-    let what = format!("no thread for it: {error}");
+    let what = format!("cannot start a thread for it: {error}");
     FromHost::FaultFailed {
         fault,
         kind: HostFaultFailure::Refused,

@@ -91,7 +91,7 @@ impl Forwarding {
         started.map(Some).map_err(|error| {
             let what = format!("cannot save packets to {}", path.display());
             let advice =
-                "name a file that is not there yet, in a folder that is, with capture".to_string();
+                "set capture to a file that does not exist yet, in an existing folder".to_string();
             self.refused(&what, error, advice)
         })
     }
@@ -171,7 +171,7 @@ impl Fault for Forwarding {
         let at = clock.now();
         let packets = end.report.there.packets + end.report.back.packets;
         let what = format!(
-            "{packets} packets came in all; {} were under way at its end{saved}",
+            "{packets} packets arrived in all; {} were in flight at its end{saved}",
             end.left.iter().sum::<u64>()
         );
         Ok(Proof {
@@ -253,7 +253,7 @@ impl Fault for Impairment {
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let (at, before) = self.change(self.settings.clone())?;
         self.before = Some(before);
-        let what = "the bridge's thread does so to what comes since then".to_string();
+        let what = "the bridge's thread applies it to all packets from then on".to_string();
         Ok(Proof {
             at,
             seen: clock.now(),
@@ -282,7 +282,7 @@ impl Fault for Impairment {
             .map(|(counts, _)| **counts);
         let packets: u64 = impaired.clone().map(|counts| counts.packets).sum();
         if packets == 0 {
-            let seen = "no packet came over the bridge meanwhile".to_string();
+            let seen = "no packet crossed the bridge during the fault".to_string();
             return Err(FaultError::NotShown { fault, seen });
         }
         let lost: u64 = impaired
@@ -290,7 +290,7 @@ impl Fault for Impairment {
             .map(|counts| counts.lost + counts.queue_full)
             .sum();
         let what = format!(
-            "{packets} packets came meanwhile: {}",
+            "{packets} packets arrived during the fault: {}",
             what_happened(impaired)
         );
         Ok(Proof {

@@ -34,7 +34,7 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// Others may read the key.
-    #[error("{}: others may read it (mode {mode:03o}); run chmod 600, or make another if they did", path.display())]
+    #[error("{}: other users can read it (mode {mode:03o}); run chmod 600, or create a new one if they did", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum IdentityError {
         mode: u32,
     },
     /// It has other content.
-    #[error("{}: not an identity: {what}; 'brunt agent init' makes them", path.display())]
+    #[error("{}: not an identity: {what}; 'brunt agent init' creates them", path.display())]
     Content {
         /// The file.
         path: PathBuf,

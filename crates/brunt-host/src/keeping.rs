@@ -38,17 +38,17 @@ pub(crate) enum KeepError {
     #[error(transparent)]
     NotAllowed(#[from] FaultNotAllowed),
     #[error(
-        "it needs root's rights over that machine (needs_root); reach it as root, or start its agent as root"
+        "it needs root privileges on that machine (needs_root); connect as root, or start its agent as root"
     )]
     NeedsRoot,
     #[error("'{0}' is not a valid folder name")]
     Name(String),
     #[error(
-        "cannot make its folder: {0}; set TMPDIR of the agent to a folder that can be written to"
+        "cannot create its folder: {0}; set TMPDIR of the agent to a folder that can be written to"
     )]
     Folder(io::Error),
     #[error(
-        "no thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)"
+        "cannot start a thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)"
     )]
     Log(io::Error),
     #[error("{0}")]

@@ -127,7 +127,7 @@ impl AgentListener {
                 let converse = move || match self.converse(socket, &place, stop, stats) {
                     Ok(AgentEnd::Closed | AgentEnd::Stopped) => {}
                     Ok(AgentEnd::LeaseOver) => {
-                        note(format!("{peer}: the controller was not heard any more"))
+                        note(format!("{peer}: lost contact with the controller"))
                     }
                     Ok(AgentEnd::Greeting(error)) => note(format!("{peer}: {error}")),
                     Err(error) => note(format!("{peer}: {error}")),
@@ -136,7 +136,7 @@ impl AgentListener {
                     .name("agent".into())
                     .spawn_scoped(scope, converse);
                 if let Err(error) = started {
-                    note(format!("{peer}: no thread: {error}"));
+                    note(format!("{peer}: cannot start a thread: {error}"));
                 }
             }
         });

@@ -82,7 +82,8 @@ pub enum HostError {
     },
     /// An agent that listens requires our certificate.
     #[error(
-        "an agent that listens wants a certificate: name the controller's with --identity; 'brunt agent init' makes them"
+        "a listening agent requires a certificate: name the controller's with --identity; 'brunt agent init' creates \
+         them"
     )]
     NoIdentity,
     /// It is a host of a lab that isn't running.
@@ -113,7 +114,7 @@ pub enum HostError {
     #[error("no ssh command: write --ssh 'ssh -F FILE', for example")]
     NoSsh,
     /// A program's path or an argument contains characters that are special to the remote shell.
-    #[error("'{0}' has characters that the far host's shell treats specially; use a plain path")]
+    #[error("'{0}' has characters that the remote host's shell treats specially; use a plain path")]
     FarProgram(String),
     /// This program doesn't run on the remote machine's architecture.
     #[error(
@@ -127,7 +128,7 @@ pub enum HostError {
     },
     /// The agent's marker line is missing from the remote shell's output.
     #[error(
-        "the far shell prints too much before the agent starts; is its login script made for terminals?"
+        "the remote shell prints too much before the agent starts; is its login script made for terminals?"
     )]
     Chatter,
     /// Copying this program took too long.
@@ -137,11 +138,11 @@ pub enum HostError {
     Slow(Duration),
     /// The host accepts no data of the copy.
     #[error(
-        "the host accepted nothing of this program's copy for {0:?}; is it frozen, or is its disk?"
+        "the host accepted no data of this program's copy for {0:?}; is the host or its disk frozen?"
     )]
     Stalled(Duration),
     /// It doesn't answer.
-    #[error("nothing was heard of it for {0:?}")]
+    #[error("nothing was heard from it for {0:?}")]
     Silent(Duration),
     /// The agent or ssh ended.
     #[error("the agent's connection ended{}", ended(.status, .lines))]

@@ -419,10 +419,7 @@ fn launch(
     let line = match first_line(&first, start_time, unwanted) {
         Ok(line) => line,
         Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
-            return fail(
-                process,
-                "it was no longer wanted before it listened".to_string(),
-            );
+            return fail(process, "it was canceled before it listened".to_string());
         }
         Err(RecvTimeoutError::Timeout) => {
             return fail(process, format!("it did not listen within {start_time:?}"));
@@ -513,7 +510,7 @@ type Birth = (Command, Sender<io::Result<Child>>);
 
 fn spawn(command: Command) -> io::Result<Child> {
     let (sender, answer) = channel();
-    let failed = || io::Error::other("the thread that starts processes is gone");
+    let failed = || io::Error::other("the thread that starts processes has ended");
     lock(&SPAWNER)
         .send((command, sender))
         .map_err(|_| failed())?;

@@ -63,13 +63,13 @@ impl RoleRules {
         let asked = self
             .roles
             .get_mut(&role)
-            .ok_or(SessionError::Unasked("news of a role"))?;
+            .ok_or(SessionError::Unasked("a message about a role"))?;
         match &news {
             RoleNews::Listens { address, .. } if address.ip() != asked.address => {
                 return Err(SessionError::Unasked("an address of a role"));
             }
             RoleNews::Admitted { folder } if !is_folder(folder) => {
-                return Err(SessionError::Unasked("a folder that is none"));
+                return Err(SessionError::Unasked("an invalid folder"));
             }
             RoleNews::Log(part) => {
                 let left = asked
@@ -77,7 +77,7 @@ impl RoleRules {
                     .checked_sub(part.len() as u64)
                     .filter(|_| part.len() <= LOG_BYTES_MAX);
                 asked.log_left =
-                    left.ok_or(SessionError::Unasked("more of a log than it may have"))?;
+                    left.ok_or(SessionError::Unasked("more log output than its limit"))?;
             }
             _ => {}
         }

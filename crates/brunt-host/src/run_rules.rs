@@ -61,13 +61,13 @@ pub(crate) struct RunRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunNewsError {
     /// It is ready twice, or sends figures of a run that is not ready.
-    #[error("news of a run at the wrong time")]
+    #[error("a message about a run at the wrong time")]
     Order,
     /// There is no such worker, or it has already ended.
-    #[error("news of worker {0}, which does not exist or has already ended")]
+    #[error("a message about worker {0}, which does not exist or has already ended")]
     Worker(u32),
     /// An interval that already arrived, or that ends before its start.
-    #[error("interval {index} of worker {worker} is not behind the one before")]
+    #[error("interval {index} of worker {worker} out of order")]
     Interval {
         /// The worker.
         worker: u32,
@@ -75,10 +75,10 @@ pub enum RunNewsError {
         index: u64,
     },
     /// Operations that the load doesn't have, or numbers that are impossible.
-    #[error("figures of worker {0} that its load cannot have")]
+    #[error("figures of worker {0} that are impossible for its load")]
     Figures(u32),
     /// Requests of other workers or kinds, or more requests than announced.
-    #[error("requests that are not of its record")]
+    #[error("requests that do not belong to its record")]
     Record,
     /// Parts of other workers' journals, or of the wrong length.
     #[error("a part of a journal that does not follow the one before")]

@@ -233,7 +233,7 @@ impl AgentWork {
                     Ok(())
                 }
                 Err(error) => {
-                    let what = format!("no thread for a run: {error}");
+                    let what = format!("cannot start a thread for the run: {error}");
                     stream.send(&FromHost::Failed {
                         kind: FailureKind::Broken,
                         what,
@@ -432,7 +432,7 @@ impl AgentWork {
                 Ok(())
             }
             Err(error) => {
-                let what = format!("no thread that samples this host: {error}");
+                let what = format!("cannot start a thread to sample this host: {error}");
                 stream.send(&FromHost::Failed {
                     kind: FailureKind::Broken,
                     what,
@@ -470,7 +470,7 @@ impl AgentWork {
             return Ok(Some(moved(moment.at, self.shift_ns.saturating_neg())));
         }
         let what = format!(
-            "a time on the clock '{}', not on '{}'",
+            "a time from the clock '{}' instead of '{}'",
             plain(&moment.clock.0),
             self.name.0
         );

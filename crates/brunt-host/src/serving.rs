@@ -265,7 +265,7 @@ fn panicked(listened: bool) -> RoleNews {
 /// The news of a role whose thread could not be started.
 pub(crate) fn role_without_thread(error: &io::Error) -> RoleNews {
     let what = format!(
-        "no thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)"
+        "cannot start a thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)"
     );
     RoleNews::Refused {
         kind: FailureKind::Broken,
@@ -644,7 +644,7 @@ mod tests {
             panic!("it is refused")
         };
         assert!(
-            kind == FailureKind::Broken && what.contains("no thread for a role"),
+            kind == FailureKind::Broken && what.contains("a thread for a role"),
             "{what}"
         );
     }

@@ -108,7 +108,7 @@ pub enum SessionError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// Its message answers no request.
-    #[error("the agent sent {0}, which nobody asked for")]
+    #[error("the agent sent {0}, which was not requested")]
     Unasked(&'static str),
     /// Its message contradicts its run.
     #[error("the agent sent {0}")]
@@ -397,7 +397,7 @@ impl HostSession {
     }
 
     fn news_of_fault(&mut self, message: FromHost) -> Result<HostNews, SessionError> {
-        let unasked = Err(SessionError::Unasked("news of a fault"));
+        let unasked = Err(SessionError::Unasked("a message about a fault"));
         let proven = |proof: Proof| Box::new(plain_proof(proof));
         match message {
             FromHost::FaultPut { fault, proof } => match self.faults.get_mut(&fault) {
@@ -427,7 +427,7 @@ impl HostSession {
         let run = self
             .run
             .as_mut()
-            .ok_or(SessionError::Unasked("news of a run"))?;
+            .ok_or(SessionError::Unasked("a message about a run"))?;
         if run.releasing {
             if message == FromHost::Released {
                 self.run = None;
@@ -774,16 +774,16 @@ mod tests {
                 page_cache: None,
                 replay: None,
             },
-            "news of a run",
+            "about a run",
         );
-        check(watching(), FromHost::Requests(vec![]), "news of a run");
+        check(watching(), FromHost::Requests(vec![]), "about a run");
         check(
             watching(),
             FromHost::Role {
                 role: 0,
                 news: RoleNews::Lives,
             },
-            "news of a role",
+            "about a role",
         );
         check(
             watching(),
@@ -791,7 +791,7 @@ mod tests {
                 worker: 0,
                 bytes: vec![],
             },
-            "news of a run",
+            "about a run",
         );
         check(
             watching(),

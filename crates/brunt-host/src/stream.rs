@@ -53,7 +53,7 @@ pub enum StreamError {
     #[error("the other side closed the connection before it showed a certificate")]
     Left,
     /// The peer doesn't read.
-    #[error("the other side reads too slowly: {0} bytes wait for it")]
+    #[error("the other side reads too slowly: {0} bytes are waiting for it")]
     Full(usize),
 }
 

@@ -123,7 +123,9 @@ pub fn remedy(error: &io::Error) -> String {
         Some(libc::EPERM | libc::EACCES) => {
             "run as root, or see what brunt doctor says is missing".to_string()
         }
-        Some(libc::ESRCH) => "the process had ended by itself: see what it said before".to_string(),
+        Some(libc::ESRCH) => {
+            "the process had already ended by itself: check its output".to_string()
+        }
         _ => "run it again; brunt doctor shows what this machine lacks, dmesg what the kernel says"
             .to_string(),
     }

@@ -111,9 +111,7 @@ impl Guard {
         BufReader::new(stdout).read_line(&mut hello)?;
         if hello.trim_end() != HELLO {
             let _ = guard.child.kill();
-            return Err(io::Error::other(
-                "the program that was started again is no guard",
-            ));
+            return Err(io::Error::other("the restarted program is not a guard"));
         }
         Ok(guard)
     }

@@ -79,7 +79,7 @@ pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
         .any(|mark| env::var_os(mark).is_some())
     {
         return Err(io::Error::other(
-            "this process is a helper and starts no others",
+            "this process is a helper and cannot start others",
         ));
     }
     // Not by its path: the file of a program that was copied to a host has already been removed.
@@ -146,9 +146,7 @@ impl Drop for MemoryHelper {
 fn hear(stdout: ChildStdout) -> io::Result<u64> {
     let mut lines = BufReader::new(stdout).lines();
     if lines.next().transpose()?.as_deref() != Some(HELLO) {
-        return Err(io::Error::other(
-            "the program that was started again is no helper",
-        ));
+        return Err(io::Error::other("the restarted program is not a helper"));
     }
     let line = lines.next().transpose()?.unwrap_or_default();
     match line.split_once(' ') {

@@ -165,7 +165,7 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let none = || {
         io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("{} is on no block device", folder.display()),
+            format!("{} is not on a block device", folder.display()),
         )
     };
     // Limits apply to whole devices.

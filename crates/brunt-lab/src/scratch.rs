@@ -66,7 +66,7 @@ impl ServiceFolder {
             }
         }
         Err(io::Error::other(format!(
-            "{} is full of folders of experiments",
+            "{} contains too many folders of experiments",
             within.display()
         )))
     }

@@ -112,7 +112,7 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
         .map(str::parse)
         .collect::<Result<_, _>>()
         .map_err(broken)?;
-    let gone = |error| failed("the parent's descriptor is not there", error);
+    let gone = |error| failed("the parent's descriptor is missing", error);
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
     let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
     let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;

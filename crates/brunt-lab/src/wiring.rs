@@ -115,7 +115,7 @@ impl Wires {
     ) -> Result<Wires, LabError> {
         let on = |side: usize| {
             LabError::system(format!(
-                "make link {} on host {}",
+                "create link {} on host {}",
                 config.name,
                 hosts[side].name()
             ))
@@ -212,7 +212,7 @@ fn join(
         let place = [link, pair, side as u8];
         let index = connect(&hosts[side], &hosts[1 - side], name, place, config.mtu).map_err(
             LabError::system(format!(
-                "make link {} on host {}",
+                "create link {} on host {}",
                 config.name,
                 hosts[side].name()
             )),

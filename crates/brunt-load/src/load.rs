@@ -518,7 +518,7 @@ pub enum LoadError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A load for devices has no device.
-    #[error("a {kind} load sends its requests to a device, and its target has none that is open")]
+    #[error("a {kind} load sends its requests to a device, but its target has no open device")]
     NoDevice {
         /// The load's kind.
         kind: &'static str,

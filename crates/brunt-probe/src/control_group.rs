@@ -34,20 +34,20 @@ impl Probe for ControlGroup {
     const METRICS: &'static [Metric] = &[
         headline(
             "throttled_share",
-            "of the time the group stood still because its CPU quota was used up",
+            "share of time in which the group was stopped because its CPU quota was used up",
         ),
         headline(
             "quota_cpus",
-            "processors' worth of time that the quota allows",
+            "CPU time that the quota allows, as a number of CPUs",
         ),
         metric_of("memory_max_bytes", "limit of memory"),
         metric_of(
             "memory_left_bytes",
-            "of it not in use, or in use by files' pages that can be dropped",
+            "memory below that limit that is free, or holds file pages that can be dropped",
         ),
         metric_of(
             "killed_tasks",
-            "processes of the group killed for want of memory, since it exists",
+            "processes of the group killed because memory ran out, since the group was created",
         ),
         metric_of("allowed_tasks", "limit of processes and threads"),
         metric_of("existing_tasks", "processes and threads"),

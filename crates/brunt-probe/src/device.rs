@@ -9,28 +9,28 @@ use super::{DeviceEntry, Metric, headline, metric_of};
 /// The entry for [`super::DEVICE`].
 pub const ENTRY: DeviceEntry = DeviceEntry {
     name: "device",
-    help: "what parts of devices say of themselves: caches (stics), arrays, faults, retries",
+    help: "what parts of devices report about themselves: caches (stics), arrays, faults, retries",
     metrics: METRICS,
 };
 
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
-    headline("dirty_bytes", "stics: written, and not on the device yet"),
-    metric_of("log_bytes", "stics: of the log, headers included, that have not reached the device"),
-    headline("log_room_bytes", "stics: of the log that are free"),
+    headline("dirty_bytes", "stics: written but not yet on the device"),
+    metric_of("log_bytes", "stics: part of the log, headers included, that has not reached the device"),
+    headline("log_room_bytes", "stics: free part of the log"),
     headline("destage_lag_ms", "stics: age of the oldest record of the log that has not reached the device"),
-    headline("hit_share", "stics: of the bytes that were read, those answered from memory or the log; none when nothing was read"),
+    headline("hit_share", "stics: share of the bytes read that came from memory or the log; none when nothing was read"),
     headline("logged_bytes_per_s", "stics: written to the log, without headers"),
     headline("destaged_bytes_per_s", "stics: written to the device"),
-    metric_of("destage_retries_per_s", "stics: batches that the device did not take, and that are tried again"),
+    metric_of("destage_retries_per_s", "stics: batches that the device did not accept and that are retried"),
     headline("waits_per_s", "stics: writes that found no room in the log"),
-    metric_of("waiting_requests", "stics: writes that wait for room"),
+    metric_of("waiting_requests", "stics: writes waiting for room"),
     headline("missing_members", "array: failed, or being rebuilt"),
-    metric_of("rebuilt_share", "array: of a member that is being rebuilt; none otherwise"),
-    headline("degraded_requests_per_s", "array: served without the member that should have"),
-    metric_of("read_errors_per_s", "array: of members, made good from the others"),
+    metric_of("rebuilt_share", "array: rebuilt share of the member that is being rebuilt; none otherwise"),
+    headline("degraded_requests_per_s", "array: requests served without the member responsible for them"),
+    metric_of("read_errors_per_s", "array: read errors of members, corrected from the others"),
     metric_of("armed_faults", "fault: in place"),
-    headline("injected_per_s", "fault: requests that one affected"),
+    headline("injected_per_s", "fault: requests affected by a fault"),
     headline("retries_per_s", "retry: requests sent again"),
-    metric_of("failures_per_s", "retry: failures that the caller was told of"),
+    metric_of("failures_per_s", "retry: failures reported to the caller"),
 ];

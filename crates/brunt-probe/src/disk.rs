@@ -23,8 +23,8 @@ impl Probe for Disk {
     const HELP: &'static str = "requests, bytes, times and queue of each block device";
     const FILES: &'static [&'static str] = &["/proc/diskstats"];
     const METRICS: &'static [Metric] = &[
-        headline("reads_per_s", "reads that were completed"),
-        headline("writes_per_s", "writes that were completed"),
+        headline("reads_per_s", "completed reads"),
+        headline("writes_per_s", "completed writes"),
         headline("read_bytes_per_s", "bytes read"),
         headline("written_bytes_per_s", "bytes written"),
         headline("busy_share", "share of time with outstanding requests"),
@@ -41,9 +41,9 @@ impl Probe for Disk {
             "write_time_mean_us",
             "from queueing to completion, in the kernel",
         ),
-        metric_of("merged_per_s", "requests that became part of another"),
-        metric_of("discards_per_s", "discards that were completed"),
-        metric_of("flushes_per_s", "cache flushes that were completed"),
+        metric_of("merged_per_s", "requests merged into another"),
+        metric_of("discards_per_s", "completed discards"),
+        metric_of("flushes_per_s", "completed cache flushes"),
     ];
     type Reading = Rows<FIELDS>;
 

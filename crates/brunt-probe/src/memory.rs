@@ -46,7 +46,7 @@ impl Probe for Memory {
         metric_of("shared_bytes", "shared memory and tmpfs"),
         metric_of("buffered_bytes", "page cache of block devices"),
         metric_of("cached_bytes", "page cache of files, tmpfs included"),
-        metric_of("dirty_bytes", "in the page cache, to be written"),
+        metric_of("dirty_bytes", "in the page cache, waiting to be written"),
         metric_of("written_back_bytes", "being written from the page cache"),
         metric_of("anonymous_bytes", "of programs, not of files"),
         metric_of("swap_total_bytes", "total swap"),

@@ -29,24 +29,18 @@ const RATES: [(usize, &str); 8] = [
 
 impl Probe for Network {
     const NAME: &'static str = "network";
-    const HELP: &'static str = "packets and bytes each way of each interface";
+    const HELP: &'static str = "packets and bytes of each interface, in both directions";
     const SCOPE: Scope = Scope::Namespace;
     const FILES: &'static [&'static str] = &["{net}/dev"];
     const METRICS: &'static [Metric] = &[
-        headline("received_bytes_per_s", "bytes that came in"),
-        headline("received_packets_per_s", "packets that came in"),
-        metric_of("receive_errors_per_s", "packets that came in damaged"),
-        headline(
-            "receive_drops_per_s",
-            "packets that came in and were dropped",
-        ),
-        headline("sent_bytes_per_s", "bytes that went out"),
-        headline("sent_packets_per_s", "packets that went out"),
-        metric_of("send_errors_per_s", "packets that could not go out"),
-        headline(
-            "send_drops_per_s",
-            "packets that were dropped on their way out",
-        ),
+        headline("received_bytes_per_s", "bytes received"),
+        headline("received_packets_per_s", "packets received"),
+        metric_of("receive_errors_per_s", "damaged packets received"),
+        headline("receive_drops_per_s", "packets received and dropped"),
+        headline("sent_bytes_per_s", "bytes sent"),
+        headline("sent_packets_per_s", "packets sent"),
+        metric_of("send_errors_per_s", "packets that could not be sent"),
+        headline("send_drops_per_s", "packets dropped before they were sent"),
     ];
     type Reading = Rows<FIELDS>;
 

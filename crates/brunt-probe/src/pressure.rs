@@ -28,10 +28,13 @@ impl Probe for Pressure {
         "/proc/pressure/io",
     ];
     const METRICS: &'static [Metric] = &[
-        headline("some_share", "of the time at least one task stood still"),
+        headline(
+            "some_share",
+            "share of time in which at least one task was stalled",
+        ),
         headline(
             "full_share",
-            "of the time all tasks that had something to do stood still",
+            "share of time in which all tasks with work to do were stalled",
         ),
     ];
     type Reading = [Stalls; RESOURCES.len()];

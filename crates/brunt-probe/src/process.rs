@@ -59,7 +59,7 @@ impl Probe for Process {
     const METRICS: &'static [Metric] = &[
         headline(
             "total_cpus",
-            "CPU seconds a second; 2 is two CPUs all the time",
+            "CPU seconds per second; 2 is two CPUs all the time",
         ),
         headline(
             "user_cpus",
@@ -75,7 +75,7 @@ impl Probe for Process {
         ),
         headline(
             "involuntary_switches_per_s",
-            "context switches because a thread's time was up",
+            "context switches because a thread's time slice ended",
         ),
         headline("resident_bytes", "memory that is in RAM"),
         headline("threads", "when the counters were read"),

@@ -98,7 +98,7 @@ impl SampleRound {
                 Err(error) => {
                     let host = subject.host();
                     self.notes
-                        .push(format!("{host}: its network cannot be watched: {error}"));
+                        .push(format!("{host}: its network cannot be observed: {error}"));
                 }
             }
         }

@@ -165,7 +165,7 @@ impl Sampler {
             }
             Err(error) => {
                 self.note(format_args!(
-                    "no {} figures of {}: {error}",
+                    "no {} figures for {}: {error}",
                     entry.name,
                     path.display()
                 ));

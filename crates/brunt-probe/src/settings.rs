@@ -100,7 +100,7 @@ impl Probes {
         }
         if self.processes.len() > NAMES_MAX {
             let what = format!(
-                "{} names of programs; write {NAMES_MAX} at most",
+                "{} program names; write at most {NAMES_MAX}",
                 self.processes.len()
             );
             return Err(ProbesError {

@@ -183,7 +183,7 @@ fn append(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
         if filled - begin > TEXT_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                "longer than expected of such a file",
+                "longer than such a file should be",
             ));
         }
         text.resize(filled + PIECE, 0);

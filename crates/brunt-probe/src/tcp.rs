@@ -34,33 +34,36 @@ impl Probe for Tcp {
     const SCOPE: Scope = Scope::Namespace;
     const FILES: &'static [&'static str] = &["{net}/snmp", "{net}/netstat"];
     const METRICS: &'static [Metric] = &[
-        headline("received_segments_per_s", "segments that came in"),
+        headline("received_segments_per_s", "segments received"),
         headline(
             "sent_segments_per_s",
-            "segments that went out, those sent again apart",
+            "segments sent, without retransmissions",
         ),
-        headline("retransmitted_segments_per_s", "segments sent again"),
+        headline("retransmitted_segments_per_s", "segments retransmitted"),
         headline(
             "retransmitted_share",
-            "of all that were sent; none when nothing was sent",
+            "share of all segments sent; none when nothing was sent",
         ),
-        metric_of("receive_errors_per_s", "segments that came in damaged"),
-        metric_of("sent_resets_per_s", "segments with RST that went out"),
-        metric_of("connects_per_s", "connections begun from here"),
+        metric_of("receive_errors_per_s", "damaged segments received"),
+        metric_of("sent_resets_per_s", "segments with RST sent"),
+        metric_of("connects_per_s", "connections opened from here"),
         metric_of(
             "fast_retransmits_per_s",
-            "sent again because acknowledgements showed the loss",
+            "retransmissions because acknowledgements showed the loss",
         ),
-        headline("timeouts_per_s", "retransmission timers that ran out"),
+        headline("timeouts_per_s", "retransmission timers that expired"),
         metric_of("loss_probes_per_s", "tail loss probes (RFC 8985)"),
-        metric_of("lost_retransmits_per_s", "sent again, and lost again"),
+        metric_of(
+            "lost_retransmits_per_s",
+            "retransmissions that were lost again",
+        ),
         metric_of(
             "needless_retransmits_per_s",
-            "sent again though it had arrived (DSACK, RFC 2883)",
+            "retransmissions of segments that had arrived (DSACK, RFC 2883)",
         ),
         metric_of(
             "out_of_order_segments_per_s",
-            "that came in before one sent earlier",
+            "segments that arrived before one sent earlier",
         ),
         metric_of(
             "zero_windows_per_s",
@@ -68,7 +71,7 @@ impl Probe for Tcp {
         ),
         metric_of(
             "listen_drops_per_s",
-            "connections refused for a full backlog",
+            "connections refused because the backlog was full",
         ),
     ];
     type Reading = [Option<u64>; RATES.len()];

@@ -31,7 +31,7 @@ impl Probe for Temperature {
     const HELP: &'static str =
         "temperatures of processors, drives and cards, where the machine has sensors";
     const FILES: &'static [&'static str] = &[FOLDER];
-    const METRICS: &'static [Metric] = &[headline("celsius", "read every 10 s at most")];
+    const METRICS: &'static [Metric] = &[headline("celsius", "read at most every 10 s")];
     type Reading = Reading;
 
     fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {

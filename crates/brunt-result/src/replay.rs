@@ -118,7 +118,7 @@ pub struct UnsentRequests {
     /// Due before the end of the run, and not sent in the time that `drain` gives late requests, or because no device was
     /// left.
     pub skipped: u64,
-    /// Given to a device that did not take them before the end.
+    /// Given to a device that did not accept them before the end.
     pub not_taken: u64,
     /// The run ended before they were due.
     pub after_end: u64,

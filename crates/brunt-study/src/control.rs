@@ -496,7 +496,7 @@ impl Local {
             Err(error) => {
                 let example = r#"{"do":"status","lun":0}"#;
                 let why = format!(
-                    "not a command: {error}; write one JSON object per line, such as {example}"
+                    "invalid command: {error}; write one JSON object per line, such as {example}"
                 );
                 Reply::Refused(Reason::Unreadable.because(why))
             }
@@ -912,12 +912,16 @@ mod tests {
             r#"{"do":"fail","lun":0,"member":1}"#,
             "array:raid1",
         );
-        check("null:1MiB", r#"{"do":"explode","lun":0}"#, "not a command");
-        check("null:1MiB", "hello", "not a command");
+        check(
+            "null:1MiB",
+            r#"{"do":"explode","lun":0}"#,
+            "invalid command",
+        );
+        check("null:1MiB", "hello", "invalid command");
         check(
             "null:1MiB",
             r#"{"do":"status","lun":0,"loud":true}"#,
-            "not a command",
+            "invalid command",
         );
     }
 }

@@ -139,7 +139,7 @@ impl DeviceProbing {
         let thread = std::thread::Builder::new().name("device probe".into());
         let thread = thread.spawn(move || sample(&watched, interval, first, &due, take));
         let thread = thread
-            .map_err(|error| HookError::not_ready_here("cannot start a thread of probes", error))?;
+            .map_err(|error| HookError::not_ready_here("cannot start the probe thread", error))?;
         Ok(Running { orders, thread })
     }
 }
@@ -287,7 +287,7 @@ fn sample(
         let now = now.unwrap_or_else(|error| {
             end.note.get_or_insert_with(|| {
                 format!(
-                    "{}: no figures of {}: {error}",
+                    "{}: no figures for {}: {error}",
                     watched.host, watched.luns[0].1
                 )
             });

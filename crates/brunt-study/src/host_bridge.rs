@@ -121,7 +121,7 @@ impl RunHook for HostBridges {
             {
                 let why = "that host's disk was full or too slow";
                 run.doubts.push(format!(
-                    "bridge {host}: {lost} packets are missing in what it saved: {why}"
+                    "bridge {host}: {lost} packets are missing from its capture: {why}"
                 ));
             }
             run.links.insert(host, report);

@@ -72,7 +72,7 @@ pub enum ServicesError {
     #[error(transparent)]
     Host(#[from] NoHost),
     /// A service needs root, which isn't available on this machine.
-    #[error("service {service} needs root's rights over this machine (needs_root)")]
+    #[error("service {service} needs root privileges on this machine (needs_root)")]
     NeedsRoot {
         /// The service.
         service: String,
@@ -89,13 +89,13 @@ impl ServicesError {
             // A service that was refused has logged nothing.
             ServicesError::Role { log, .. } => {
                 let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
-                (!is_empty).then(|| format!("see all that it said in {}", log.display()))
+                (!is_empty).then(|| format!("see its full output in {}", log.display()))
             }
             ServicesError::Folder { .. } => {
                 Some("set TMPDIR to a folder that can be written to".into())
             }
             ServicesError::NeedsRoot { .. } => {
-                Some("run it as root, in a container with all of root's capabilities".into())
+                Some("run brunt as root, in a container with all capabilities".into())
             }
             ServicesError::Launch(_) | ServicesError::Host(_) | ServicesError::Interrupted => None,
         }

@@ -297,7 +297,7 @@ impl Draft<'_> {
         if workload.workers > 1 {
             self.note(
                 "numjobs",
-                "each worker has its own connection, as in fio, but only to a server that says CAN_MULTI_CONN; \
+                "each worker has its own connection, as in fio, but only to a server that advertises CAN_MULTI_CONN; \
                  the option multi_conn=yes in the URL risks it",
             );
         }
@@ -307,7 +307,7 @@ impl Draft<'_> {
         {
             self.note(
                 "sync",
-                "engine nbd ignores it: no write asks to be stable (FUA)",
+                "engine nbd ignores it: no write requests stable storage (FUA)",
             );
         }
         Ok(uri.to_string())

@@ -270,7 +270,7 @@ impl<'a> Draft<'a> {
         if let Some(seed) = self.number("randseed")? {
             self.note(
                 "randseed",
-                format!("write seed = {seed}; the requests are others than fio's all the same"),
+                format!("write seed = {seed}; the requests still differ from fio's"),
             );
         }
         workload.data.compressible = self.share("buffer_compress_percentage")?.unwrap_or(0.0);
@@ -349,7 +349,7 @@ impl<'a> Draft<'a> {
         if method != "crc32c" {
             self.note(
                 "verify",
-                "blocks carry address, generation and XXH3, not this",
+                "blocks carry address, generation and XXH3 instead of this",
             );
         }
         if workload.read == 0.0 && self.text("do_verify") != Some("0") {

@@ -36,7 +36,7 @@ impl<'a> Draft<'a> {
         if trim == 0.5 {
             self.lose(
                 "rw",
-                "fio trims each block, then writes it; here trims and writes are drawn by themselves",
+                "fio trims each block, then writes it; here trims and writes are drawn independently",
             );
         }
         let random = rw.starts_with("rand");
@@ -232,11 +232,11 @@ impl<'a> Draft<'a> {
             }
             _ => {
                 let why = if workload.blocks.len() > 1 {
-                    "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, goes to \
-                     each once, and cuts requests short that meet one it has been to: it makes more and smaller ones"
+                    "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, visits \
+                     each block once and shortens requests that meet a visited block, so it sends more and smaller ones"
                 } else {
-                    "blocks are drawn independently; fio, without norandommap, goes to each once before it goes to \
-                     one again"
+                    "blocks are drawn independently; fio, without norandommap, visits each block once before it \
+                     visits any again"
                 };
                 self.note("rw", why);
                 OffsetDistribution::Uniform {}

@@ -23,7 +23,7 @@ impl Draft<'_> {
         else {
             self.note(
                 "steadystate",
-                "without steadystate_duration fio does not look for it either",
+                "without steadystate_duration, fio does not detect it either",
             );
             return Ok(());
         };
@@ -142,7 +142,7 @@ impl Draft<'_> {
         });
         self.note(
             "latency_target",
-            "the queue depth is found before the first run, and is that of all runs of a window's length",
+            "the queue depth is found before the first run, and used in all runs; each lasts one window",
         );
         Ok(())
     }

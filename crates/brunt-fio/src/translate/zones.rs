@@ -33,7 +33,7 @@ impl Draft<'_> {
         if range < size {
             self.lose(
                 "zonerange",
-                "a zone is gone through once, not until zonesize bytes have gone to it",
+                "a zone is covered once, not until zonesize bytes have been sent to it",
             );
             return Ok(());
         }
@@ -44,10 +44,7 @@ impl Draft<'_> {
                 "random requests to one zone after another are not supported",
             );
         } else if workload.stride.is_some() {
-            self.lose(
-                "zonemode",
-                "rw leaves out a part after each request already",
-            );
+            self.lose("zonemode", "rw already skips a part after each request");
         } else if skip > 0 {
             workload.stride = Some(Stride {
                 run: Some(Size(size)),
@@ -77,7 +74,7 @@ impl Draft<'_> {
             .strip_prefix('-')
             .map_or((false, text), |bytes| (true, bytes));
         let bytes = crate::units::size(bytes, self.kb_base);
-        let bytes = bytes.ok_or_else(|| self.wrong("rw", "a size such as 8k behind the colon"))?;
+        let bytes = bytes.ok_or_else(|| self.wrong("rw", "a size such as 8k after the colon"))?;
         workload.stride = match (bytes, back) {
             (0, _) => None,
             (bytes, false) => Some(Stride {
@@ -106,7 +103,8 @@ impl Draft<'_> {
             } else {
                 "rw"
             };
-            let why = "what it leaves out is not a multiple of what it does, so there is no whole number of passes: write size=";
+            let why = "the part it skips is not a multiple of the part it covers, so there is no whole number of \
+                       passes: write size=";
             self.lose(key, why);
         }
         each.round() as u64

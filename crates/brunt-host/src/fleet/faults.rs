@@ -56,10 +56,10 @@ pub enum FaultEnd {
 fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
     match left {
         None => String::new(),
-        Some(Ok(())) => "; it was taken back".to_string(),
+        Some(Ok(())) => "; it was withdrawn".to_string(),
         Some(Err(why)) => {
             format!(
-                "; it may still come, until the host's agent ends, because it was not taken back: {why}"
+                "; it may still take effect until the host's agent ends, because it was not withdrawn: {why}"
             )
         }
     }
@@ -75,7 +75,9 @@ pub enum HostBridgeError {
     #[error("host {0}: its bridge has ended: an interface is gone, or was taken down")]
     Ended(String),
     /// No answer in time.
-    #[error("host {host}: its agent did not say within {at_most:?} what went through the bridge")]
+    #[error(
+        "host {host}: its agent did not report within {at_most:?} what went through the bridge"
+    )]
     Slow {
         /// Its name in the experiment.
         host: String,

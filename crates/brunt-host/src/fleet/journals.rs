@@ -131,9 +131,9 @@ impl FetchedJournals {
             ..
         } = self.wanted;
         let why = match (&self.broken, lost) {
-            (Some(broken), _) => format!("they cannot be kept here: {broken}"),
+            (Some(broken), _) => format!("they cannot be stored here: {broken}"),
             (None, Some(lost)) => lost.to_string(),
-            (None, None) => format!("host {host}: its run was ended before they had come"),
+            (None, None) => format!("host {host}: its run was ended before they arrived"),
         };
         let missing = self.whole..workers;
         for worker in missing.clone() {
@@ -251,7 +251,7 @@ mod tests {
             assert!(fetched.is_over() && fetched.wants() == 0);
             let lost = fetched.conclude("a", None).unwrap();
             assert!(
-                lost.workers == 3 && lost.why.starts_with("they cannot be kept here: "),
+                lost.workers == 3 && lost.why.starts_with("they cannot be stored here: "),
                 "{lost:?}"
             );
         }

@@ -91,7 +91,9 @@ pub enum FleetError {
     #[error("host {0} did not end its run within {1:?}; does its device hang?")]
     Stuck(String, Duration),
     /// Its copy of the trace differs.
-    #[error("host {0}: the trace at this path is not the one that is here: copy it to the host")]
+    #[error(
+        "host {0}: the trace at this path differs from the one on this machine: copy it to the host"
+    )]
     OtherTrace(String),
     /// They don't open the experiment's target in time.
     #[error(
@@ -107,7 +109,7 @@ pub enum FleetError {
     #[error("{0}")]
     Lost(String),
     /// Its thread could not be started.
-    #[error("host {host}: no thread for it: {source}")]
+    #[error("host {host}: cannot start a thread for it: {source}")]
     Thread {
         /// Its name in the experiment.
         host: String,

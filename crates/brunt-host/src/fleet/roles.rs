@@ -88,7 +88,7 @@ pub enum FarRoleError {
         at_most: Duration,
     },
     /// The caller canceled it.
-    #[error("host {host}: it was no longer wanted before it listened")]
+    #[error("host {host}: it was canceled before it listened")]
     Unwanted {
         /// Its name in the experiment.
         host: String,
@@ -532,7 +532,7 @@ impl FarRole {
             RoleNews::Refused { kind, what } => FarRoleError::Refused { host, kind, what },
             RoleNews::NotDone { kind, what } => FarRoleError::NotDone { host, kind, what },
             other => {
-                let what = format!("an answer to something else: {other:?}");
+                let what = format!("unexpected answer: {other:?}");
                 FarRoleError::NotDone {
                     host,
                     kind: HostFaultFailure::Refused,

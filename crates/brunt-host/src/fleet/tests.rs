@@ -302,17 +302,17 @@ fn a_fault_that_does_not_show_is_taken_back() {
             proof: proof(),
         }),
         true,
-        "it was taken back",
+        "it was withdrawn",
     );
     check(
         Box::new(move |fault| failed(fault, HostFaultFailure::Refused)),
         true,
-        "it was taken back",
+        "it was withdrawn",
     );
     check(
         Box::new(move |fault| failed(fault, HostFaultFailure::NotGone)),
         false,
-        "it may still come",
+        "it may still take effect",
     );
 }
 

@@ -96,7 +96,8 @@ impl Team {
             String::new()
         };
         format!(
-            "{self} took {:.1}% only over {:.2} s, others compete harder{advice}{} leave the core to the experiment{less}",
+            "{self} took only {:.1}% over {:.2} s because others compete harder{advice}{} leave the core to the \
+             experiment{less}",
             taken * 100.0,
             time.as_secs_f64(),
             if less.is_empty() { ", or" } else { "," },
@@ -152,9 +153,9 @@ impl std::fmt::Display for Team {
             "with usual priority"
         };
         match (self.real_time, self.others) {
-            (true, 0) => write!(f, "a real-time thread a core"),
-            (true, others) => write!(f, "a real-time thread and {others} {how} a core"),
-            (false, others) => write!(f, "{others} threads {how} a core"),
+            (true, 0) => write!(f, "a real-time thread per core"),
+            (true, others) => write!(f, "a real-time thread and {others} {how} per core"),
+            (false, others) => write!(f, "{others} threads {how} per core"),
         }
     }
 }
@@ -256,7 +257,7 @@ impl Fault for CpuHog {
         if self.cores.is_empty() {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it is for no core at all",
+                what: "it names no cores",
             });
         }
         let refused = |what: &str, source| FaultError::Refused {
@@ -533,7 +534,7 @@ mod tests {
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
                 assert!(
-                    text.contains("% only over ") && text.contains("others compete harder"),
+                    text.contains(" took only ") && text.contains("others compete harder"),
                     "{text}"
                 );
             }

@@ -319,7 +319,7 @@ impl Probe {
         match probe.hear()?.as_str() {
             HELLO => Ok(probe),
             said => Err(io::Error::other(format!(
-                "the program that was started again is no probe: {said}"
+                "the restarted program is not a probe: {said}"
             ))),
         }
     }

@@ -107,12 +107,11 @@ impl Fault for Kill {
             fault: fault.clone(),
             what: "cannot start the process again".into(),
             source,
-            advice: "what it serves has to be there for a second start: see what it said, and that its port and files \
-                     are free"
+            advice: "it must be able to start a second time: check its output, and that its port and files are free"
                 .into(),
         })?;
         if is_dead(self.pid) {
-            let seen = format!("its replacement, process {}, is dead, too", self.pid);
+            let seen = format!("its replacement, process {}, is dead too", self.pid);
             return Err(FaultError::NotGone { fault, seen });
         }
         let what = format!("process {} has replaced it", self.pid);

@@ -48,11 +48,11 @@ impl Netem {
         let advice = match source.raw_os_error() {
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
                 "this kernel has no netem: load it (modprobe sch_netem) or install the package with the rest of its \
-                 modules; without it, put a host with 'bridge' into the wire, or use a link of a lab"
+                 modules; without it, use a host with 'bridge' inline, or use a link of a lab"
                     .to_string()
             }
             Some(libc::EEXIST | libc::EBUSY) => format!(
-                "it has a queueing discipline that somebody set up, which is not replaced: remove that (tc qdisc del dev {} \
+                "it already has a queueing discipline, which Brunt does not replace: remove it (tc qdisc del dev {} \
                  root), or name another interface",
                 self.interface
             ),
@@ -81,7 +81,7 @@ impl Netem {
         let at = clock.now();
         if let Err(error) = netlink.add_own_qdisc(index, "netem", options) {
             guard.dismiss();
-            return Err(("the kernel does not take it", error));
+            return Err(("the kernel does not accept it", error));
         }
         let held = self.held.insert(Held {
             netlink,
@@ -147,7 +147,7 @@ impl Fault for Netem {
         };
         let stats = held.netlink.own_qdisc(held.index).ok().flatten();
         let Some(QdiscStats { packets, drops }) = stats else {
-            let seen = "somebody else removed or replaced it meanwhile".to_string();
+            let seen = "something else removed or replaced it during the fault".to_string();
             return Err(FaultError::NotShown { fault, seen });
         };
         let at = clock.now();
@@ -166,7 +166,7 @@ impl Fault for Netem {
         );
         if packets + drops == 0 {
             let seen = format!(
-                "no packet left by {} meanwhile; is it the interface to the other host?",
+                "no packet left through {} during the fault; is it the interface to the other host?",
                 self.interface
             );
             return Err(FaultError::NotShown { fault, seen });

@@ -44,7 +44,7 @@ pub enum ProcessError {
     #[error("there is no process {0}")]
     Gone(u32),
     /// The machine, or this program, depends on it.
-    #[error("process {0} ({1}) is {2}, and is not touched")]
+    #[error("process {0} ({1}) is {2}, which faults never affect")]
     Protected(u32, String, &'static str),
     /// The kernel refused.
     #[error("cannot hold process {0}: {1}")]
@@ -139,7 +139,7 @@ fn protected(pid: u32) -> Option<&'static str> {
     let mut ancestor = std::process::id();
     for _ in 0..1000 {
         if ancestor == pid {
-            return Some("this program, or one that it was started by");
+            return Some("this program or one of its parents");
         }
         ancestor = match stat_field(ancestor, 4) {
             Some(parent @ 2..) => u32::try_from(parent).ok()?,

@@ -84,7 +84,7 @@ pub enum BridgeError {
     #[error("{0} cannot be bridged with itself")]
     Same(String),
     /// The interfaces are the two ends of one veth pair.
-    #[error("{0} and {1} are the two ends of one veth pair: a frame would go round for ever")]
+    #[error("{0} and {1} are the two ends of one veth pair: frames would circulate forever")]
     OneWire(String, String),
     /// Not Ethernet.
     #[error("{0} is not an Ethernet interface")]
@@ -198,7 +198,7 @@ impl WireBridge {
         notes.extend(merging.iter().map(off));
         if mtus[0] != mtus[1] {
             notes.push(format!(
-                "{} takes packets of {} bytes, {} of {}: longer ones are lost and counted; give both one MTU",
+                "{} takes packets of {} bytes, {} of {}: longer ones are dropped and counted; give both the same MTU",
                 interfaces[0], mtus[0], interfaces[1], mtus[1]
             ));
         }

@@ -38,7 +38,7 @@ pub enum ServiceError {
         address: SocketAddr,
     },
     /// The service was not ready in time.
-    #[error("it is not ready within {within:?}: {lacking}")]
+    #[error("it was not ready within {within:?}: {lacking}")]
     NotReady {
         /// The time limit.
         within: Duration,

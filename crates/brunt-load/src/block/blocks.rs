@@ -129,7 +129,7 @@ impl Content for Blocks {
     #[cold]
     fn difference(&self) -> String {
         self.difference
-            .expect("asked about a read that was found wrong")
+            .expect("called for a read whose check failed")
             .to_string()
     }
 

@@ -113,11 +113,11 @@ impl Workload {
                 skip: Some(skip),
                 ..
             }) => {
-                format!("{streams}, {run} in a row, {skip} left out")
+                format!("{streams}, {run} in a row, then {skip} skipped")
             }
             Some(Stride {
                 skip: Some(skip), ..
-            }) => format!("{streams}, {skip} left out"),
+            }) => format!("{streams}, {skip} skipped"),
             Some(Stride { .. }) | None => streams.into(),
         }
     }

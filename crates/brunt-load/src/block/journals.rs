@@ -141,7 +141,7 @@ impl ArrivingJournal {
             Ok(JournalHead { worker, run, .. }) if (worker, run) == (self.worker, self.run) => {}
             Ok(_) => {
                 return Err(wrong(
-                    "what came is the journal of another worker or run".into(),
+                    "received the journal of another worker or run".into(),
                 ));
             }
             Err(error) => return Err(wrong(error.into())),

@@ -63,14 +63,14 @@ pub const KIND: &str = "block";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "requests to a block device, below every cache",
+    help: "requests to a block device, bypassing the page cache",
     example: "read = 0.7\nqueue_depth = 8\nstop = { time = \"30s\" }",
     permit: None,
     read: |text, _| {
         let workload: Workload = toml::from_str(text).map_err(Box::new)?;
         workload.check()?;
         if workload.trace.is_some() {
-            let what = "what replays a trace is a load of the kind `replay`".into();
+            let what = "a trace is replayed by a load of the kind `replay`".into();
             return Err(WorkloadError { key: "trace", what }.into());
         }
         Ok(vec![(String::new(), Arc::new(BlockLoad::new(workload)))])
@@ -268,7 +268,7 @@ impl Load for BlockLoad {
         let backend = device(on)?;
         let mut workload = self.ordered(order);
         if !workload.hosts.is_empty() {
-            let what = "a workload of other hosts does not run here".to_string();
+            let what = "a workload for other hosts does not run here".to_string();
             return Err(WorkloadError { key: "hosts", what }.into());
         }
         let part = order

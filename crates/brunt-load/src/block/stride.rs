@@ -42,7 +42,7 @@ impl Stride {
         if workload.sequential < 1.0 {
             wrong(
                 "stride",
-                "it is between sequential requests; write sequential = 1",
+                "it applies only between sequential requests; write sequential = 1",
             )?;
         }
         if skip.is_some() == back.is_some() {
@@ -54,7 +54,7 @@ impl Stride {
         if run.is_some() && back.is_some() {
             wrong(
                 "stride.run",
-                "a run is followed by a skip; leave it out, or write skip",
+                "a run is followed by a skip; omit it, or write skip",
             )?;
         }
         let longest = workload.block_bytes_max();

@@ -482,10 +482,10 @@ pub enum JournalHeadError {
     #[error("not a journal of acknowledged writes")]
     Other,
     /// Wrong checksum.
-    #[error("the head's checksum is wrong")]
+    #[error("the header's checksum is wrong")]
     Checksum,
     /// Intact, but its sizes contradict each other or exceed the limits.
-    #[error("the head's sizes make no sense")]
+    #[error("the header's sizes are inconsistent")]
     Sizes,
 }
 

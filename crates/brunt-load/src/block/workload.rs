@@ -127,8 +127,8 @@ pub struct Workload {
     pub verify: Option<VerifySettings>,
     /// Also records every single request (docs/results.md).
     pub record_requests: bool,
-    /// Replays this block trace: its requests, at its times. Keys that describe requests (`blocks`, `read`,
-    /// `arrival` and others) are left out then.
+    /// Replays the requests of this block trace with their original timing. Keys that describe requests (`blocks`,
+    /// `read`, `arrival` and others) are left out then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
     /// With a trace: the name of its format, where that cannot be found out.
@@ -505,7 +505,7 @@ impl Workload {
         if self.read == 0.0 && !self.writes() && self.stop.bytes.is_some() {
             wrong(
                 "stop.bytes",
-                "no request transfers data, so this limit would never be reached; write requests or time",
+                "no request transfers data, so this limit would never be reached; use requests or time",
             )?;
         }
         if self.flush_every > 0 && !self.changes_data() {
@@ -523,8 +523,8 @@ impl Workload {
             };
             wrong(
                 key,
-                "a journal has acknowledged writes and flushes only, so that brunt verify would take zeros for lost writes; omit \
-                 verify.journal or this key",
+                "a journal contains only acknowledged writes and flushes, so brunt verify would mistake zeros for \
+                 lost writes; omit verify.journal or this key",
             )?;
         }
         Ok(())

@@ -29,7 +29,7 @@ pub const KIND: &str = "file";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "characters, blocks, seeks and names on a mounted file system, Bonnie's phases",
+    help: "Bonnie's phases on a mounted file system: characters, blocks, seeks and names",
     example: "directory = \"/tmp\"\nphases = [\"write-blocks\", \"seeks\"]\nfile_size = \"1MiB\"",
     permit: None,
     read: |text, _| {

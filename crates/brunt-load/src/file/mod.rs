@@ -212,7 +212,7 @@ impl FileSystem {
             FilePhase::Rewrite => self.rewrite(&mut meter),
             FilePhase::ReadCharacters => self.read_characters(&mut meter),
             FilePhase::ReadBlocks => self.read_blocks(&mut meter),
-            FilePhase::Seeks => unreachable!("seeks have threads of their own"),
+            FilePhase::Seeks => unreachable!("seeks have their own threads"),
             _ => self.names.walk(phase, &order, &self.load, &mut meter),
         }
         .map_err(os.clone()(phase.doing()))?;

@@ -51,13 +51,13 @@ impl RowChange {
     /// Describes it for people.
     pub(super) fn said(self) -> &'static str {
         match self {
-            RowChange::Rounded => "repaired: made whole blocks of the target",
-            RowChange::PutBehind => "moved: a device of the trace behind another",
+            RowChange::Rounded => "repaired: extended to whole blocks of the target",
+            RowChange::PutBehind => "moved: devices of the trace concatenated",
             RowChange::Wrapped => "moved: wrapped",
             RowChange::Scaled => "moved: scaled",
             RowChange::Packed => "moved: packed",
             RowChange::InPieces => {
-                "repaired: sent in pieces, as the target takes no longer requests"
+                "repaired: split, because longer than the target's longest request"
             }
         }
     }
@@ -324,7 +324,7 @@ impl Stop {
     fn of_device(self, device: &str) -> Stop {
         let Stop::Unknown = self else { return self };
         let what = format!(
-            "it was changed after the start: device {device} has a request where it had none"
+            "it was changed after the start: device {device} has a request where there was none"
         );
         Stop::Failed(WorkloadError { key: "trace", what })
     }

@@ -184,7 +184,7 @@ impl Reasons {
         if completed < pieces {
             let failed = pieces - completed;
             let what = format!(
-                "{} did not end well; in an experiment, retry = {{ count = 3 }} sends {} again",
+                "{} failed; in an experiment, retry = {{ count = 3 }} sends {} again",
                 counted(failed as usize, "request"),
                 if failed == 1 { "it" } else { "them" }
             );
@@ -196,7 +196,7 @@ impl Reasons {
         if meter.planned.count() == meter.sent.count() && meter.planned != meter.sent {
             self.say(
                 ReplayVerdict::NotAReplay,
-                "other requests went out than were planned".into(),
+                "the requests sent are not those that were planned".into(),
             );
         }
         let once = settings.repeat == 1 && settings.map == AddressMap::AsIs;
@@ -204,12 +204,12 @@ impl Reasons {
         if unsent.total() == 0 && once && untouched && meter.sent != survey.digest {
             self.say(
                 ReplayVerdict::NotAReplay,
-                "other requests went out than are in the trace".into(),
+                "the requests sent are not those in the trace".into(),
             );
         }
         if unsent.lost() == 0 && fidelity.forced.sent < fidelity.forced.planned {
             let what = format!(
-                "{} of {} writes with FUA went out without it",
+                "{} of {} writes with FUA were sent without it",
                 fidelity.forced.planned - fidelity.forced.sent,
                 fidelity.forced.planned
             );
@@ -278,7 +278,7 @@ impl Reasons {
                 .beyond(told.requests * u64::from(settings.repeat));
             if beyond > 0 {
                 let what = format!(
-                    "the trace was changed after the start: it has {} more of {}; replay it when nothing writes it",
+                    "the trace was changed after the start: it has {} more of {}; replay it when nothing writes to it",
                     counted(beyond as usize, "request"),
                     told.name
                         .as_ref()
@@ -294,15 +294,15 @@ impl Reasons {
         let causes = [
             (
                 unsent.dropped,
-                "dropped for one in flight on the same blocks; conflicts = \"hold-back\" waits instead",
+                "dropped because another was in flight on the same blocks; conflicts = \"hold-back\" waits instead",
             ),
             (
                 unsent.skipped,
-                "due and not sent before the run was over; drain is how long it waits for late requests",
+                "due but not sent before the run ended; drain is how long it waits for late requests",
             ),
             (
                 unsent.not_taken,
-                "not taken by the device before the run was over",
+                "not accepted by the device before the run ended",
             ),
         ];
         for (lost, why) in causes.into_iter().filter(|(lost, _)| *lost > 0) {
@@ -347,7 +347,7 @@ impl Reasons {
                 false => String::new(),
             };
             let what = format!(
-                "it drifted by {:.2} %, over {:.1} %{slower}",
+                "it drifted by {:.2} %, more than {:.1} %{slower}",
                 drift * 100.0,
                 DRIFT_TRUE_MAX * 100.0
             );
@@ -360,7 +360,7 @@ impl Reasons {
             let causes = [
                 (late.worker, "a busy worker"),
                 (late.reader, "a slow reader of the trace"),
-                (late.device, "a device that did not take them"),
+                (late.device, "a device that did not accept them"),
                 (late.depth, "a queue that was full (queue_depth)"),
                 (late.conflict, "requests on the same blocks"),
             ];
@@ -373,7 +373,7 @@ impl Reasons {
                 false => format!("replay it at a speed of {}", slower(fidelity.speed / 2.0)),
             };
             let what = format!(
-                "one of 100 requests was sent over {:.1} ms late, most because of {main}; {instead}",
+                "one in 100 requests was sent more than {:.1} ms late, mostly because of {main}; {instead}",
                 error.p99_us / 1e3
             );
             self.say_beyond(error.p99_us > ISSUE_ERROR_DEGRADED_MAX_US, what);

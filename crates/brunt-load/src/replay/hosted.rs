@@ -101,10 +101,9 @@ impl ReplayLoad {
         let mut fidelity = fidelity::judge(&all.meter, &plan, &all.rows, failure.as_ref());
         if !lost.is_empty() {
             fidelity.verdict = fidelity.verdict.max(ReplayVerdict::Degraded);
-            fidelity.reasons.push(format!(
-                "the part of a host is missing: {}",
-                lost.join("; ")
-            ));
+            fidelity
+                .reasons
+                .push(format!("a host's part is missing: {}", lost.join("; ")));
         }
         Ok(Some(fidelity))
     }

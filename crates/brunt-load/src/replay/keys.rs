@@ -53,10 +53,7 @@ impl Workload {
                 ("spin", self.spin.is_some()),
             ];
             return match stated.into_iter().find(|(_, stated)| *stated) {
-                Some((key, _)) => wrong(
-                    key,
-                    "it is about the replay of a trace, and there is no `trace`",
-                ),
+                Some((key, _)) => wrong(key, "it applies only to replays, and there is no `trace`"),
                 None => Ok(()),
             };
         };
@@ -82,13 +79,13 @@ impl Workload {
         if let Some((key, _)) = changed.into_iter().find(|(_, changed)| *changed) {
             wrong(
                 key,
-                "the trace says which requests there are and when; leave it out",
+                "the trace determines the requests and their times; omit it",
             )?;
         }
         if self.verify.is_some() && self.workers > 1 {
             wrong(
                 "workers",
-                "a replay that verifies has one worker: it knows what each block has to hold",
+                "a replay that verifies has a single worker, which knows what each block must contain",
             )?;
         }
         debug_assert!(matches!(self.arrival, Arrival::Closed {}));

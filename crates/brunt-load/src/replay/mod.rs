@@ -73,7 +73,7 @@ pub const KIND: &str = "replay";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "the requests of a block trace, at its times",
+    help: "the requests of a block trace with their original timing",
     example: "trace = \"requests.vscsi\"\nspeed = 2.0\nqueue_depth = 64",
     permit: None,
     read: |text, context| {
@@ -286,7 +286,7 @@ impl ReplayLoad {
             notes.push(if engine.verify.is_some() {
                 let count = format_grouped(survey.contents as f64);
                 format!(
-                    "verified writes carry their addresses, not the contents that the trace knows of {count}"
+                    "verified writes carry their addresses, not the contents that the trace gives for {count}"
                 )
             } else {
                 let writes = counted(survey.contents as usize, "write");
@@ -391,7 +391,7 @@ impl Load for ReplayLoad {
             |name| name.to_string_lossy().into(),
         );
         let when = match timing {
-            ReplayTiming::Trace if *speed == 1.0 => "at its times".to_string(),
+            ReplayTiming::Trace if *speed == 1.0 => "with its original timing".to_string(),
             ReplayTiming::Trace => format!("at {speed} times its speed"),
             ReplayTiming::Depth => format!(
                 "as fast as possible, {} outstanding",

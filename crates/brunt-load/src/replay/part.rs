@@ -33,7 +33,7 @@ pub enum PartError {
     #[error("its part of the replay cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Its numbers are impossible.
-    #[error("its part of the replay has figures that cannot be")]
+    #[error("its part of the replay contains impossible figures")]
     Impossible,
 }
 

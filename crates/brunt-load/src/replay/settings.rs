@@ -87,7 +87,7 @@ impl AddressMap {
                 "addresses are scaled: neighbours overlap, so reuse comes earlier; seeks keep their proportions"
             }
             AddressMap::Pack => {
-                "addresses are packed: each block keeps a place of its own, so reuse stays the same; seeks are shorter"
+                "addresses are packed: each block keeps its own place, so reuse stays the same; seeks are shorter"
             }
         }
     }
@@ -198,7 +198,7 @@ impl ReplaySettings {
             wrong(
                 "format",
                 format!(
-                    "{name} is not a format of traces; known are {}",
+                    "unknown trace format {name}; the formats are {}",
                     known.join(", ")
                 ),
             )?;
@@ -215,11 +215,11 @@ impl ReplaySettings {
         if self.timing == ReplayTiming::Depth && self.speed != 1.0 {
             wrong(
                 "speed",
-                "with timing = \"depth\" requests do not follow the trace's times; leave it out",
+                "with timing = \"depth\" requests do not follow the trace's times; omit it",
             )?;
         }
         if self.length.is_some_and(|length| length.is_zero()) {
-            wrong("for", "nothing would be replayed; give more than 0")?;
+            wrong("for", "nothing would be replayed; write more than 0")?;
         }
         if !(1..=REPEAT_MAX).contains(&self.repeat) {
             wrong(

@@ -70,7 +70,8 @@ pub(super) struct ToldDevice {
 }
 
 /// A replay has no such command.
-const REPEATED: &str = "repaired: one block written again and again (WRITE SAME, zeroes), sent as a write of all blocks";
+const REPEATED: &str =
+    "repaired: one block written repeatedly (WRITE SAME, zeroes), sent as a write of all blocks";
 
 /// Maximum number of devices with their own figures.
 pub(super) const TOLD_MAX: usize = 16;
@@ -96,18 +97,15 @@ pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadErr
 /// Returns the reason why a trace can't be read, with the key that has to change.
 fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
-        TraceError::Ambiguous { .. } => ("format", "; name the one that it is"),
-        TraceError::UnknownFormat { .. } => ("format", "; name it, if it is one of them"),
-        TraceError::Doubtful { .. } => ("format", "; name it, if it is that"),
+        TraceError::Ambiguous { .. } => ("format", "; name the right one"),
+        TraceError::UnknownFormat { .. } => ("format", "; name it if it is one of them"),
+        TraceError::Doubtful { .. } => ("format", "; name it if that is right"),
         TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
         TraceError::NoColumns { .. } => (
             reading_key(ReadingKey::Columns),
             "; state it, such as \"time-col=2, obj-id-col=5, op-col=3\"",
         ),
-        TraceError::Damaged { .. } => (
-            "reading.strict",
-            "; leave it out to skip and count such rows",
-        ),
+        TraceError::Damaged { .. } => ("reading.strict", "; omit it to skip and count such rows"),
         _ => ("trace", ""),
     };
     WorkloadError {
@@ -199,7 +197,7 @@ impl Survey {
                 (true, None) => ("trace", survey.nothing(path, settings.format.is_some())),
                 _ => (
                     "from",
-                    format!("nothing of {path} is in the time that `from` and `for` name"),
+                    format!("nothing in {path} is within the time set by `from` and `for`"),
                 ),
             };
             return Err(wrong(key, what));

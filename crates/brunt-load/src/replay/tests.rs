@@ -271,7 +271,7 @@ fn conflicts_are_handled_as_asked() {
             );
             assert!(fidelity.reasons.iter().any(|reason| {
                 reason.ends_with(
-                    "dropped for one in flight on the same blocks; conflicts = \"hold-back\" waits instead",
+                    "dropped because another was in flight on the same blocks; conflicts = \"hold-back\" waits instead",
                 )
             }));
         }

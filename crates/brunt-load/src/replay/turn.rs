@@ -89,7 +89,7 @@ impl Turns {
         self.locked()
             .stream
             .take()
-            .expect("workers that are gone have no turn")
+            .expect("workers that have ended get no turn")
     }
 }
 

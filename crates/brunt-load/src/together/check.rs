@@ -27,7 +27,7 @@ pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
         if jobs[..index].iter().any(|other| other.name == job.name) {
             return wrong(
                 "jobs",
-                format!("two jobs are called {}; give one another name", job.name),
+                format!("two jobs are called {}; rename one of them", job.name),
             );
         }
         by_itself(job)?;
@@ -45,7 +45,7 @@ pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
         let (first, name) = (&jobs[0].name, &jobs[other].name);
         let (one, two) = (Span(interval), Span(infos[other].interval));
         let what = format!(
-            "jobs that run at once have intervals of one length; {first} has {one}, {name} has {two}: set \
+            "jobs that run at once need intervals of the same length; {first} has {one}, {name} has {two}: set \
              the same interval in both workloads"
         );
         return wrong("jobs", what);
@@ -70,15 +70,13 @@ fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
             depth_search: Some(_),
             ..
         } => {
-            format!(
-                "{name} searches for a queue depth, which takes many runs: leave depth_search out"
-            )
+            format!("{name} searches for a queue depth, which takes many runs: omit depth_search")
         }
         LoadInfo {
             steady: Some(_), ..
         } => {
             format!(
-                "{name} ends when it is steady, which the others would disturb: write stop = {{ time = \"30s\" }}"
+                "{name} ends in steady state, which the other jobs would disturb: write stop = {{ time = \"30s\" }}"
             )
         }
         LoadInfo {
@@ -115,7 +113,7 @@ fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> 
         let apart = job.measured_from() - first.measured_from();
         if !apart.as_nanos().is_multiple_of(interval.as_nanos()) {
             let what = format!(
-                "{} begins to be measured {} after {}, which is not a multiple of their interval of {}: change \
+                "{} starts measuring {} after {}, which is not a multiple of their interval of {}: change \
                  start_delay or ramp_up, or set another interval (0 for the whole run) in all workloads",
                 job.name,
                 Span(apart),

@@ -35,7 +35,7 @@ pub const KIND: &str = "together";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "several block loads or replays at once, each with figures of its own",
+    help: "several block loads or replays at once, each with its own figures",
     example: "[[jobs]]\nname = \"reader\"\nworkload = { stop = { time = \"9s\" } }\n\
               [[jobs]]\nname = \"writer\"\nstart_delay = \"3s\"\nworkload = { read = 0, stop = { time = \"6s\" } }",
     permit: None,

@@ -142,7 +142,7 @@ impl Input {
         let block = self
             .ready
             .take()
-            .expect("a request is made when its data is there");
+            .expect("a request is created once its data has arrived");
         bytes.copy_from_slice(&block.bytes);
         // Fails if the reader has finished, which is fine.
         let _ = self.used.send(block.bytes);

@@ -20,7 +20,7 @@ impl Experiment {
             return Ok(());
         };
         if axes.link_delay.is_empty() && axes.link_loss.is_empty() && axes.link_rate.is_empty() {
-            let what = format!("links of the sweep ({first}, …) without anything to vary of them");
+            let what = format!("links are listed ({first}, …), but nothing about them is swept");
             let help = "write link_delay = [\"0\", \"10ms\"], or omit links".to_string();
             return Err(source.mistake(&["sweep", "links"], what, Some(help)));
         }
@@ -60,7 +60,7 @@ impl Experiment {
             let hosts = named.len();
             if hosts == 0 {
                 let what = format!(
-                    "clients are swept, but {load} {name} names no hosts, which are its clients"
+                    "clients are swept, but {load} {name} names no hosts to act as clients"
                 );
                 let help =
                     format!("write hosts = [\"client-a\", \"client-b\"] under [{table}.{name}]");
@@ -82,7 +82,7 @@ impl Experiment {
             let joined = named.iter().find(|host| host.contains(CLIENTS_JOINT));
             if let Some(host) = joined {
                 let what = format!(
-                    "the name of host {host} has a {CLIENTS_JOINT}, which joins names of clients in labels"
+                    "the name of host {host} contains a {CLIENTS_JOINT}, which separates client names in labels"
                 );
                 return Err(source.mistake(&path, what, Some("rename the host".into())));
             }
@@ -301,7 +301,7 @@ links = ["to-b", "to-c"]
             "link_delay = [\"0\", \"10ms\"]\n",
             "",
             25,
-            "without anything to vary",
+            "nothing about them is swept",
         );
         let group = "[together.both]\njobs = [{ workload = \"write\", target = \"disk\" }, \
                      { workload = \"write\", target = \"disk\", name = \"again\" }]\n[sweep]";

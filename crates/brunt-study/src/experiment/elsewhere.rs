@@ -158,7 +158,7 @@ impl Experiment {
         hosts: &Hosts,
     ) -> Result<(), Box<FileError>> {
         if let (Some((name, host)), true) = (self.served_elsewhere().first(), self.lab.is_some()) {
-            let what = format!("target {name}: host {host} is not reached from a lab");
+            let what = format!("target {name}: host {host} cannot be reached from a lab");
             let help = "remove [lab], or serve it on a host of the lab".to_string();
             return Err(source.mistake(&["targets", name, "host"], what, Some(help)));
         }
@@ -215,7 +215,7 @@ impl Experiment {
                 }
                 if self.lab.is_some() && hosts.is_elsewhere(&known.name) {
                     let what = format!(
-                        "host '{host}' is not reached from a lab, whose networks have no way out"
+                        "host '{host}' cannot be reached from a lab, whose networks are isolated"
                     );
                     return wrong(what, "name hosts of the lab, or make two experiments");
                 }
@@ -245,7 +245,7 @@ impl Experiment {
             let on = self.host_of_service(entry);
             if hosts.is_elsewhere(&on) {
                 let what = format!(
-                    "host {name}: service {service} is on host {on}, and guests are on this machine"
+                    "host {name}: service {service} runs on host {on}, but guests run on this machine"
                 );
                 return wrong(
                     what,
@@ -257,7 +257,7 @@ impl Experiment {
                 .find(|(other, same)| *same == service && *other < name)
             {
                 let what = format!(
-                    "hosts {other} and {name} are guests of one service, which keeps one machine"
+                    "hosts {other} and {name} are guests of the same service, which runs only one machine"
                 );
                 return wrong(what, Some("add a service for each".to_string()));
             }
@@ -272,7 +272,7 @@ impl Experiment {
                 .find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
             if let Some((group, _)) = group {
                 let what =
-                    format!("together {group}: {name} is a guest, which has one load at a time");
+                    format!("together {group}: {name} is a guest, which runs one load at a time");
                 let help =
                     Some("remove the group, or name other hosts in its workloads".to_string());
                 return Err(source.mistake(&["together", group, "jobs"], what, help));
@@ -369,7 +369,7 @@ impl Experiment {
                 .map_err(|error| source.mistake(&path, error.to_string(), None))?;
             if !hosts.is_elsewhere(&name) {
                 let what = format!(
-                    "host '{host}' is not another machine; this machine is recorded without being named"
+                    "host '{host}' is not another machine; this machine is recorded anyway"
                 );
                 let help = match self.lab {
                     Some(_) => {
@@ -394,7 +394,7 @@ impl Experiment {
         self.check_bridges(source, hosts)?;
         match self.probed_hosts().first().filter(|_| self.lab.is_some()) {
             Some(host) => {
-                let what = "other hosts are not reached from a lab, whose networks have no way out"
+                let what = "other hosts cannot be reached from a lab, whose networks are isolated"
                     .to_string();
                 let help =
                     format!("remove [lab] or [hosts.{host}], or write hosts = [] under [probes]");
@@ -492,7 +492,7 @@ impl Experiment {
         };
         if let Some((target, _)) = self.targets.iter().find(served) {
             let what = format!(
-                "target {target} is served on this machine's loopback, which no other host reaches"
+                "target {target} is served on this machine's loopback, which no other host can reach"
             );
             let help = "write host = a host of [hosts], or start 'brunt target --portal ADDRESS:PORT' and write its url";
             return Err(source.mistake(
@@ -697,7 +697,7 @@ queue_depth = [1, 8]
         );
         let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
         let wrong = changed(&text, "[sweep]", lab);
-        assert_mistake_at(&wrong, "host = \"b\"", "not reached from a lab");
+        assert_mistake_at(&wrong, "host = \"b\"", "cannot be reached from a lab");
         let nowhere = changed(
             &text,
             "agent = \"b:7420\"",
@@ -789,7 +789,7 @@ stop = { time = "10s" }
         assert_mistake(
             &changed(&text, "guest = \"vm-2\"", "guest = \"vm\""),
             24,
-            "guests of one service",
+            "guests of the same service",
         );
         check(
             "between = [\"two\"",
@@ -814,7 +814,7 @@ stop = { time = "10s" }
         assert_mistake_at(
             &changed(&own, "[targets.disk]", jobs),
             "jobs",
-            "guest is a guest, which has one load at a time",
+            "guest is a guest, which runs one load at a time",
         );
     }
 
@@ -846,13 +846,13 @@ stop = { time = "10s" }
         let unwatched =
             format!("{machine}[probes]\nhosts = []\n[workloads.mixed]\nhosts = [\"far\"]");
         let text = changed(LAB, &format!("[workloads.mixed]\n{named}"), &unwatched);
-        let said = "host 'far' is not reached from a lab, whose networks have no way out";
+        let said = "host 'far' cannot be reached from a lab, whose networks are isolated";
         assert_mistake_at(&text, "hosts = [\"far", said);
         check(
             "[lab]\n",
             &format!("{machine}[lab]\n"),
             "[lab]",
-            "not reached from a lab",
+            "cannot be reached from a lab",
         );
         let probed = "[probes]\nhosts = [\"one\"]\n[lab]\n";
         check(
@@ -1036,6 +1036,6 @@ stop = { time = "10s" }
             "a fault without a host is injected here",
         );
         let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
-        check("[sweep]", lab, "[lab]", "not reached from a lab");
+        check("[sweep]", lab, "[lab]", "cannot be reached from a lab");
     }
 }

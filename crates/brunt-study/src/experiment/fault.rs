@@ -150,7 +150,7 @@ impl Experiment {
             }
             Ok(_) if self.lab.is_some() => {
                 return wrong(
-                    "other hosts are not reached from a lab".into(),
+                    "other hosts cannot be reached from a lab".into(),
                     "remove [lab], or make two experiments",
                 );
             }
@@ -158,7 +158,7 @@ impl Experiment {
         }
         if !fault.kind.entry().info.on_hosts {
             let what = format!(
-                "{} faults are not injected on other hosts",
+                "{} faults cannot be injected on other hosts",
                 fault.kind_name()
             );
             return wrong(
@@ -179,7 +179,7 @@ impl Experiment {
             .find(|(target, _)| is_about_machine && *target == fault.common.target)
         {
             Some((target, host)) => {
-                let what = format!("target {target} is not of this machine: host {host} serves it");
+                let what = format!("target {target} is not on this machine: host {host} serves it");
                 let help = match fault.kind.entry().info.on_hosts {
                     true => format!("write host = \"{host}\" as well, or omit target"),
                     false => "omit target, or serve it on this machine or in a lab".to_string(),
@@ -254,7 +254,7 @@ impl Experiment {
                 if entry.serve.is_none() && fault.kind.as_kind().about() == About::Target =>
             {
                 let what = format!(
-                    "host {host} opens target {target} itself, and the fault would not be there"
+                    "host {host} opens target {target} itself, so the fault would not apply there"
                 );
                 let help = "have the experiment serve the target (serve = …), or omit the workload's hosts";
                 Err(Mistake::new("target", what, help))
@@ -488,7 +488,7 @@ mod tests {
             "",
             "at = \"1s\"\nmemory = \"1MiB\"\ncpu = 0.5",
             2,
-            Some("memory are several faults"),
+            Some("memory are separate faults"),
         );
         check("", "memory = \"1MiB\"\nkill = false", 0, None);
         check("", "name = \"x\"\nmemory = true", 2, Some("expected"));

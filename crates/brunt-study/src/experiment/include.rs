@@ -421,7 +421,9 @@ impl<'a> Reader<'a, '_> {
     fn at(&self, value: &toml::Value, span: &Span) -> DeValue<'a> {
         let table = toml::Table::from_iter([("value".to_string(), value.clone())]);
         let table = DeTable::parse(self.texts.add(table.to_string()));
-        let table = table.expect("what was read can be read again").into_inner();
+        let table = table
+            .expect("a file that was parsed can be parsed again")
+            .into_inner();
         let value = table.into_iter().next().expect("there is one value").1;
         moved(value, &|_| span.clone()).into_inner()
     }

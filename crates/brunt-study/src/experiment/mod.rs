@@ -274,7 +274,7 @@ impl Experiment {
             }
             if self.targets.contains_key(name) {
                 let what = format!(
-                    "{name} is a target and a file system: results could not tell them apart"
+                    "{name} is both a target and a file system: results could not tell them apart"
                 );
                 return Err(source.mistake(
                     &["filesystems", name],

@@ -55,10 +55,7 @@ impl Experiment {
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");
-        return Some((
-            format!("{name} names no hosts, which are its clients"),
-            help,
-        ));
+        return Some((format!("{name} names no hosts to act as clients"), help));
     }
     if workload.trace.is_some() {
         let help = "omit trace, or write the url of one target".to_string();

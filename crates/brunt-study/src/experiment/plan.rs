@@ -439,8 +439,9 @@ impl Experiment {
         if !axes.speed.is_empty()
             && let Some((name, _)) = without
         {
-            let what =
-                format!("speed is swept, but workload {name} does not replay a trace at its times");
+            let what = format!(
+                "speed is swept, but workload {name} does not replay a trace with its original timing"
+            );
             let help = format!(
                 "write trace = \"requests.vscsi\" under [workloads.{name}], without timing = \"depth\""
             );

@@ -72,7 +72,7 @@ impl Experiment {
                     && !workload.devices.values().any(|named| named == *target)
             });
             if let Some(target) = idle {
-                let what = format!("devices: none of the trace goes to target {target}");
+                let what = format!("devices: no part of the trace goes to target {target}");
                 let help = format!(
                     "name it in devices, or leave workload {name} out of [targets.{target}]"
                 );
@@ -137,7 +137,7 @@ speed = [1, 2, 4]
             ", \"1\" = \"b\"",
             "",
             9,
-            "none of the trace goes to target b",
+            "no part of the trace goes to target b",
         );
         let other = "[workloads.v]\nstop = { time = \"1s\" }\n[targets.b]\nworkloads = [\"v\"]";
         check("[targets.b]", other, 12, "add w to workloads");
@@ -161,7 +161,12 @@ speed = [1, 2, 4]
             10,
             "did you mean timing?",
         );
-        check("[sweep]", "format = \"tape\"\n[sweep]", 10, "known are");
-        check("[sweep]", "read = 0.5\n[sweep]", 10, "leave it out");
+        check(
+            "[sweep]",
+            "format = \"tape\"\n[sweep]",
+            10,
+            "the formats are",
+        );
+        check("[sweep]", "read = 0.5\n[sweep]", 10, "omit it");
     }
 }

@@ -22,7 +22,7 @@ impl Experiment {
                     continue;
                 };
                 let what = format!(
-                    "no {key} is called '{name}'; there are {}",
+                    "there is no {key} '{name}'; available: {}",
                     known.join(", ")
                 );
                 return Err(source.mistake(&["require", &index.to_string(), key], what, None));
@@ -56,11 +56,11 @@ mod tests {
     #[test]
     fn mistakes_name_the_line_and_what_there_is() {
         let found = mistake("figure = \"p99\"\nbelow = \"2ms\"\nworkload = \"v\"\n");
-        assert_eq!(found, "x.toml:9: no workload is called 'v'; there are w");
+        assert_eq!(found, "x.toml:9: there is no workload 'v'; available: w");
         let found = mistake("figure = \"p99\"\nbelow = \"2ms\"\ntarget = \"d\"\n");
-        assert_eq!(found, "x.toml:9: no target is called 'd'; there are disk");
+        assert_eq!(found, "x.toml:9: there is no target 'd'; available: disk");
         assert!(
-            mistake("figure = \"p98\"\nbelow = \"2ms\"\n").contains("no figure is called 'p98'")
+            mistake("figure = \"p98\"\nbelow = \"2ms\"\n").contains("there is no figure 'p98'")
         );
         assert!(mistake("figure = \"p99\"\n").contains("either below or above"));
         assert!(mistake("figure = \"p99\"\nbelow = true\n").contains("its unit such as \"2ms\""));

@@ -59,7 +59,7 @@ impl Experiment {
         };
         let other = service.after.iter().find(is_unreached)?;
         let what =
-            format!("{other} listens on this machine's loopback, which host {host} does not reach");
+            format!("{other} listens on this machine's loopback, which host {host} cannot reach");
         Some((
             what,
             format!("write host = a host of [hosts] for service {other}"),
@@ -90,13 +90,13 @@ impl Experiment {
                 ServicePlace::Address(_) if hosts.is_elsewhere(&host) || *opener == host => None,
                 ServicePlace::Address(_) => Some((
                     format!(
-                        "service {name} listens on this machine's loopback, which host {opener} does not reach"
+                        "service {name} listens on this machine's loopback, which host {opener} cannot reach"
                     ),
                     format!("write host = a host of [hosts] for service {name}"),
                 )),
                 ServicePlace::Folder(_) if *opener == host => None,
                 ServicePlace::Folder(_) => Some((
-                    format!("the folder of service {name} is on host {host}, and host {opener} opens the target"),
+                    format!("the folder of service {name} is on host {host}, but host {opener} opens the target"),
                     format!(
                         "write hosts = [\"{host}\"] for workloads of this target, or {{address:{name}}} in its url"
                     ),
@@ -183,12 +183,12 @@ for = "1s"
         };
         let fault = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"1s\"\nfor = \"1s\"\n";
         let whole = here(&changed(TEXT, fault, ""));
-        assert_mistake_at(&whole, "after = [\"store\"]", "which host b does not reach");
+        assert_mistake_at(&whole, "after = [\"store\"]", "which host b cannot reach");
         let apart = changed(&whole, "after = [\"store\"]\n", "");
         assert_mistake_at(
             &apart,
             "url = \"nbd:",
-            "loopback, which host b does not reach",
+            "loopback, which host b cannot reach",
         );
         assert_mistake_at(
             &here(TEXT),
@@ -221,6 +221,10 @@ for = "1s"
         let near = changed(&changed(TEXT, file, ""), there, "")
             .replace("[\"here\", \"there\"]", "[\"here\"]");
         let slow = changed(&near, "kill = true\n", "disk = { requests = 20 }\n");
-        assert_mistake_at(&slow, "service = \"store\"", "where disks are not slowed");
+        assert_mistake_at(
+            &slow,
+            "service = \"store\"",
+            "where disk faults are not supported",
+        );
     }
 }

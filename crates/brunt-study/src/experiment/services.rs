@@ -118,7 +118,9 @@ impl ServiceCommand {
             ServiceCommand::Words(words) if words.first().is_none_or(String::is_empty) => {
                 Some("it names no program")
             }
-            _ if self.words().iter().any(|word| word.contains('\0')) => Some("it has a zero byte"),
+            _ if self.words().iter().any(|word| word.contains('\0')) => {
+                Some("it contains a NUL byte")
+            }
             _ => None,
         }
     }
@@ -257,7 +259,7 @@ impl ServiceEntry {
         if self.ready.line.as_ref().is_some_and(String::is_empty) {
             return Some((
                 vec!["ready", "line"],
-                "every line has this text in it".into(),
+                "every line contains this text".into(),
                 None,
             ));
         }
@@ -269,7 +271,7 @@ impl ServiceEntry {
             if time.0.is_zero() || time.0 > max {
                 return Some((
                     vec![key],
-                    format!("{time} is not from 1ns to {}", Span(max)),
+                    format!("{time} is outside 1ns to {}", Span(max)),
                     None,
                 ));
             }
@@ -323,7 +325,7 @@ impl ServiceEntry {
         self.environment.values().find(zero).map(|_| {
             (
                 vec!["environment"],
-                "a value has a zero byte".to_string(),
+                "a value contains a NUL byte".to_string(),
                 None,
             )
         })
@@ -353,7 +355,7 @@ impl Experiment {
                 let help = "use letters, digits, '-', '_' and '.'; begin with a letter or digit";
                 return wrong(
                     &[],
-                    "its name cannot be that of a file".into(),
+                    "its name cannot be used as a file name".into(),
                     Some(help.into()),
                 );
             }
@@ -422,7 +424,7 @@ impl Experiment {
             Err(error) => Some((error.to_string(), one_of())),
             Ok(_) if names.contains(&host.as_str()) => None,
             Ok(_) if self.lab.is_some() => Some((
-                format!("{host} is not a host of the lab, so nothing reaches it there"),
+                format!("{host} is not a host of the lab, so nothing can reach it there"),
                 one_of(),
             )),
             Ok(_) => None,
@@ -459,7 +461,7 @@ impl Experiment {
             };
             if let Some((other, _, there)) = others.clone().find(meets) {
                 let what = format!(
-                    "{} and {} of service {other} lie within one another, on the same host",
+                    "{} and {} of service {other} are on the same host, and one contains the other",
                     path.display(),
                     there.display()
                 );
@@ -632,7 +634,7 @@ for = "1s"
         assert_mistake_at(
             &bad,
             "private = [\"/var\"",
-            "/run/x and /run of service front lie within one another",
+            "/run/x and /run of service front are on the same host",
         );
         let twice = with("private = [\"/var/lib\", \"/var\"]", "host = \"b\"");
         assert_mistake_at(

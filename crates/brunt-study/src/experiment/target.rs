@@ -166,7 +166,7 @@ impl Target {
         match self.lun {
             Some(lun) if usize::from(lun) >= luns.len() => {
                 let what = format!(
-                    "LUN {lun} is measured, but {} are served, from 0",
+                    "LUN {lun} is measured, but only {} are served, numbered from 0",
                     luns.len()
                 );
                 Err(("lun", what, None))

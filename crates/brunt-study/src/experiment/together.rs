@@ -193,7 +193,7 @@ impl Experiment {
             let path = ["together", name.as_str()];
             if self.workloads.contains_key(name) {
                 let what = format!(
-                    "{name} is a workload and several at once: results could not tell them apart"
+                    "{name} is both a workload and a [together] group: results could not tell them apart"
                 );
                 return Err(source.mistake(&path, what, Some("rename one of them".into())));
             }
@@ -244,7 +244,7 @@ impl Experiment {
         for (index, (job, workload)) in jobs().enumerate() {
             if workload.ramp_up.is_some_and(|ramp_up| ramp_up.requests > 0) {
                 let what = format!(
-                    "job {} begins to be measured after a number of requests, at a time that nobody knows",
+                    "job {} starts measuring after a number of requests, so its start time is not known",
                     job.name()
                 );
                 return Some((what, "write ramp_up = { time = \"1s\" }".into()));
@@ -263,7 +263,7 @@ impl Experiment {
                 );
                 return Some((
                     what,
-                    "give each a region of its own: region = { start = \"0\", length = \"1GiB\" }"
+                    "give each job its own region: region = { start = \"0\", length = \"1GiB\" }"
                         .into(),
                 ));
             }
@@ -413,13 +413,13 @@ queue_depth = [1, 8]
             "[together.mixed]",
             "[together.reader]",
             15,
-            "a workload and several",
+            "both a workload and a [together] group",
         );
         check(
             "stop = { time = \"4s\" }",
             "stop = { time = \"4s\" }\nramp_up = { requests = 9 }",
             17,
-            "nobody knows",
+            "start time is not known",
         );
         let verified = "[workloads.reader]\nread = 0.5\nverify = {}\n";
         check(

@@ -57,7 +57,7 @@ pub(crate) enum Absent {
     )]
     TooLate { lasted: Duration, begin: Duration },
     #[error(
-        "the run was over before it was there; make the run last {0} (stop = {{ time = \"{0}\" }}); the run is invalid",
+        "the run ended before it took effect; make the run last {0} (stop = {{ time = \"{0}\" }}); the run is invalid",
         written(*.there * 2)
     )]
     AfterRun { there: Duration },

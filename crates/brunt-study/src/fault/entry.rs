@@ -217,7 +217,7 @@ fn the_kind(keys: &DeTable<'_>) -> Result<(&'static KindEntry, Range<usize>), En
             })
         }
         (Some((first, _)), Some((second, place))) => {
-            let what = format!("{} and {} are several faults", first.name(), second.name());
+            let what = format!("{} and {} are separate faults", first.name(), second.name());
             let help = "write a separate [[fault]] for each; they can overlap in time".to_string();
             Err(EntryError::Key {
                 place: Some(place),

@@ -101,7 +101,7 @@ fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<
     let what = format!(
         "{key} needs a target that the experiment starts itself; '{name}' is opened by url"
     );
-    let help = "write serve = … instead of url = … for the target, or service = … for what it is served by";
+    let help = "write serve = … instead of url = … for the target, or service = … to name the service that serves it";
     Err(Mistake::new(key, what, help))
 }
 
@@ -179,10 +179,14 @@ pub(super) fn check(
             (Some(what), ..) => wrong("service", &what, "add [services.NAME], or name one of them"),
             (None, Some(_), _) => wrong(
                 "process",
-                "all processes of the service are meant, and this names one",
+                "the fault applies to all processes of the service, but this names one",
                 "omit process",
             ),
-            (None, None, Some(_)) => wrong("host", "the service's own host is meant", "omit host"),
+            (None, None, Some(_)) => wrong(
+                "host",
+                "the fault applies to the service's own host",
+                "omit host",
+            ),
             (None, None, None) => Ok(()),
         };
     }
@@ -197,7 +201,7 @@ pub(super) fn check(
             ))
         }
         (Some(_), None) => {
-            let what = "process is for another host; here the process of a target is meant";
+            let what = "process is for other hosts; on this machine the fault applies to a target's process";
             Err(Mistake::new(
                 "process",
                 what,

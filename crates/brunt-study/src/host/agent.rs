@@ -15,7 +15,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     name: "host by agent",
     keys: &["agent", "identity", "bridge", "capture", "address"],
     marked: true,
-    help: "a machine with an agent that listens",
+    help: "a machine with a listening agent",
     example: Some(
         "agent = \"node8:7420\"\nidentity = \"certificates/controller.pem\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
     ),

@@ -17,7 +17,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     name: "guest",
     keys: &["guest"],
     marked: true,
-    help: "a virtual machine that a service keeps",
+    help: "a virtual machine that a service runs",
     example: Some("guest = \"vm\""),
 };
 

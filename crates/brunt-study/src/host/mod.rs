@@ -331,7 +331,9 @@ impl KnownHost {
             .copied();
         match found.filter(|address| !address.is_unspecified() && !address.is_multicast()) {
             Some(address) => Ok(address),
-            None => Err(no_address(io::Error::other("it is the address of no host"))),
+            None => Err(no_address(io::Error::other(
+                "it is not the address of a host",
+            ))),
         }
     }
 }

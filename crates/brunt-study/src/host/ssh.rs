@@ -15,7 +15,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     name: "host by ssh",
     keys: &["ssh", "command", "program", "bridge", "capture", "address"],
     marked: true,
-    help: "a machine that ssh reaches, without anything installed there",
+    help: "a machine reached by ssh, with nothing installed there",
     example: Some(
         "ssh = \"root@node7\"\ncommand = \"ssh -F lab.conf\"\nprogram = \"/opt/brunt/brunt\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
     ),
@@ -104,7 +104,7 @@ impl HostKind for SshHost {
             .filter(|program| !is_plain_word(program))
         {
             let what =
-                format!("'{program}' has characters that the far host's shell treats specially");
+                format!("'{program}' has characters that the remote host's shell treats specially");
             return Err(wrong("program", what, "use a plain path"));
         }
         Ok(Some(HostPlace {

@@ -102,7 +102,7 @@ impl ClaimedFolder {
                 Err(error) => return Err(io_error(&path)(error)),
             }
         }
-        unreachable!("the names of folders do not end")
+        unreachable!("there is always another folder name")
     }
 
     /// A folder that the parent process claimed; this process's standard input keeps the lock.

@@ -21,7 +21,8 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
     if let Some(bytes) = death.starved.filter(|_| killed) {
         let mib = ((bytes as f64 * MEMORY_SHARE) as u64 >> 20).max(1);
         return Some(format!(
-            "the kernel killed processes for want of memory; write serve = \"memory:{mib}MiB\" or less for a LUN in memory"
+            "the kernel killed processes because memory ran out; write serve = \"memory:{mib}MiB\" or less for a LUN \
+             in memory"
         ));
     }
     let lived = start
@@ -36,7 +37,7 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
     });
     let kept = match (lived, rounds) {
         (Some(lived), _) => format!(
-            "it lived for {} of the run; a run with stop = {{ time = \"{}\" }} would have ended before",
+            "it ran for {} of the run; a run with stop = {{ time = \"{}\" }} would have ended before that",
             written(lived),
             written(lived / 2)
         ),

@@ -310,14 +310,14 @@ impl Role for RoleElsewhere {
     fn pin(&self, _cores: &[usize]) -> io::Result<()> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("its cores are those of host {}", self.host),
+            format!("it uses the cores of host {}", self.host),
         ))
     }
 
     fn cores(&self) -> io::Result<Vec<usize>> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("its cores are those of host {}", self.host),
+            format!("it uses the cores of host {}", self.host),
         ))
     }
 
@@ -372,7 +372,7 @@ impl FarOutage {
                 fault,
                 what: what.to_string(),
                 source: io::Error::other(error),
-                advice: format!("see what it said, and host {}", self.role.host),
+                advice: format!("check its output, and host {}", self.role.host),
             },
         }
     }
@@ -390,7 +390,8 @@ impl Fault for FarOutage {
 
     fn inject(&mut self, _clock: &Clock) -> Result<Proof, FaultError> {
         let seen = self.role.put_away(self.by);
-        let seen = seen.map_err(|error| self.fault_error("cannot put it out of service", error))?;
+        let seen =
+            seen.map_err(|error| self.fault_error("cannot take it out of service", error))?;
         self.there = true;
         Ok(seen)
     }

@@ -139,7 +139,9 @@ pub fn start(
                 launcher,
             )?))
         }
-        Launch::Kept => unreachable!("{name} is started by what knows its folder and its log"),
+        Launch::Kept => {
+            unreachable!("{name} is started by the code that knows its folder and its log")
+        }
         Launch::Within => Err(RoleError::Within {
             name: name.to_string(),
         }),

@@ -45,7 +45,7 @@ fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut Point
         false => common(run.hosts.iter().map(|host| host.engine)),
     };
     if point.engine.is_none() {
-        let unmeasured = |engine| EngineChoice::unmeasured(engine, "what all of its hosts have");
+        let unmeasured = |engine| EngineChoice::unmeasured(engine, "common to all of its hosts");
         point.engine = choice.cloned().or_else(|| run.engine.map(unmeasured));
     }
 }

@@ -155,10 +155,10 @@ pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
         true => {
             let (time, share) = (seconds(common.seconds), common.left_out() * 100.0);
             format!(
-                "rates are of the {time} in which all hosts ran, without {share:.0}% of the requests"
+                "rates cover the {time} in which all hosts ran, without {share:.0}% of the requests"
             )
         }
-        false => "rates are over all of the time: a host ended in its first interval".to_string(),
+        false => "rates cover the whole run: a host ended in its first interval".to_string(),
     };
     Some([
         of,
@@ -341,11 +341,11 @@ mod tests {
         assert_eq!(rates(None), (130e3, 1.3e6, String::new()));
         let apart = "b ended first, 600ms before the last host";
         let while_all = format!(
-            "rates are of the 1s in which all hosts ran, without 38% of the requests; {apart}"
+            "rates cover the 1s in which all hosts ran, without 38% of the requests; {apart}"
         );
         assert_eq!(rates(common(1.0, 100_000, 0.6)), (100e3, 1e6, while_all));
         let of_all =
-            format!("rates are over all of the time: a host ended in its first interval; {apart}");
+            format!("rates cover the whole run: a host ended in its first interval; {apart}");
         assert_eq!(rates(common(0.0, 0, 0.6)), (100e3, 1e6, of_all));
         // Practically together: the difference is less than a hundredth of the run, or less than clocks may differ.
         assert_eq!(

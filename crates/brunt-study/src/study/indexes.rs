@@ -26,7 +26,9 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     lines.extend(indexes.notes.iter().flat_map(|note| folded(note)));
     if !indexes.left_out.is_empty() {
         let runs = counted(indexes.left_out.len(), "run");
-        lines.push(format!("{runs} in no ratio, with all of the round:"));
+        lines.push(format!(
+            "{runs} left out of the ratios, with the rest of the round:"
+        ));
         lines.extend(
             indexes
                 .left_out
@@ -171,7 +173,7 @@ mod tests {
         );
         assert!(has(&["X=1 10ms", "no interval: one round"]), "{lines:#?}");
         assert!(
-            has(&["1 run in no ratio"]) && has(&["store write, repetition 2: without c"]),
+            has(&["1 run left out"]) && has(&["store write, repetition 2: without c"]),
             "{lines:#?}"
         );
         assert!(

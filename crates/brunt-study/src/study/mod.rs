@@ -731,8 +731,8 @@ impl<'a> Study<'a> {
 /// The message for a run that ended because its target was gone, after measuring for `lasted`.
 pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
     format!(
-        "{label}: {error}; the target was there for {} of the run: a run with stop = {{ time = \"{}\" }} would have ended \
-         before",
+        "{label}: {error}; the target was available for {} of the run: a run with stop = {{ time = \"{}\" }} would \
+         have ended before that",
         written(lasted),
         written(lasted / 2)
     )
@@ -758,7 +758,7 @@ pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
     let (some, all, repetition) = (1 + met.count(), runs.len(), first.repetition);
     let what = first.troubles.join("; ");
     Some(format!(
-        "devices overcame trouble in {some} of {all} runs; repetition {repetition}, {what}"
+        "devices recovered from errors in {some} of {all} runs; repetition {repetition}, {what}"
     ))
 }
 

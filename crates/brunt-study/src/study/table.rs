@@ -147,8 +147,8 @@ fn legend(summary: &Summary) -> Vec<String> {
     }
     if points.iter().any(|point| !point.phases.is_empty()) {
         lines.push(
-            "before, during, after: of whole intervals, with requests that had no answer at the end by their age then; 'whole \
-             run' is the average over healthy and broken time"
+            "before, during, after: whole intervals only; requests without an answer at the end count with their age; \
+             'whole run' is the average over healthy and broken time"
                 .into(),
         );
     }
@@ -204,8 +204,8 @@ fn below(summary: &Summary) -> Vec<String> {
     lines.extend(few_runs(summary.experiment.repetitions as usize, few));
     lines.extend(drift(summary).map(|alike| {
         format!(
-            "runs made one after the other are alike (correlation {alike:.2}): the machine drifted; intervals are wider for \
-             it, more rounds or longer runs cover more of it"
+            "consecutive runs are correlated ({alike:.2}): the machine drifted; intervals are widened for it, and \
+             more rounds or longer runs cover more of it"
         )
     }));
     lines.extend(super::indexes::lines(summary));
@@ -520,7 +520,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     if let Some(short) = fault.too_short {
         let runs = counted(fault.recovery_too_short, "run");
         lines.push(format!(
-            "    inconclusive: {runs} too short after the fault to tell recovery;"
+            "    inconclusive: {runs} too short after the fault to judge recovery;"
         ));
         lines.push(format!("      {}", short.advice()));
     }
@@ -595,7 +595,7 @@ fn duration(least: Duration, open_ended: bool) -> String {
 fn file_systems(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
     let guest = |(host, service): (&HostName, &str)| {
-        format!("host {host} is a guest: service {service} keeps it")
+        format!("host {host} is a guest: service {service} runs it")
     };
     let mut lines: Vec<String> = hosts.guests().map(guest).collect();
     for (name, load) in &experiment.filesystems {

@@ -48,12 +48,12 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         .any(|(_, transfer)| transfer.all.without_idle.is_none())
     {
         lines.push(
-            "w/o idle: without what links carry when idle; write idle = \"2s\" in [lab]".into(),
+            "w/o idle: needs the idle traffic of the links; write idle = \"2s\" in [lab]".into(),
         );
     }
     if found.iter().any(|(_, transfer)| transfer.delayed.is_some()) {
         lines.push(
-            "delayed: on links that have a delay at any point, as those between sites".into(),
+            "delayed: on links that have a delay at any point, such as those between sites".into(),
         );
     }
     lines

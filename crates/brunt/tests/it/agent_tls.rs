@@ -382,7 +382,7 @@ fn keys_are_private_and_never_overwritten() {
         std::fs::Permissions::from_mode(0o644),
     )
     .unwrap();
-    refused("agent-localhost.pem", "others may read it (mode 644)");
+    refused("agent-localhost.pem", "other users can read it (mode 644)");
     refused("nothing.pem", "No such file");
     refused("authority.pem", "not an identity");
 }

@@ -473,7 +473,9 @@ END
     );
     let fault = &run["faults"][0];
     assert!(
-        fault.to_string().contains("packets came meanwhile"),
+        fault
+            .to_string()
+            .contains("packets arrived during the fault"),
         "{fault:#}"
     );
     let began = fault["start_s"].as_f64().unwrap();

@@ -378,7 +378,7 @@ fn storage_faults_outlive_their_target() {
         seen[0]["gone_by"]
             .as_str()
             .unwrap()
-            .contains("which was killed"),
+            .contains("process was killed"),
         "{seen:?}"
     );
     assert!(

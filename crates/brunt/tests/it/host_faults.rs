@@ -175,7 +175,7 @@ fn what_cannot_be_is_refused() {
     // Mistakes in the file are reported before any host is reached.
     check(
         "storage = \"busy\"\ntarget = \"disk\"",
-        "not injected on other hosts",
+        "cannot be injected on other hosts",
     );
     check("freeze = true", "does not name the process");
     check(

@@ -399,7 +399,7 @@ fn what_is_not_allowed_starts_nothing() {
         ],
     );
     assert!(
-        !said.contains("see all that it said"),
+        !said.contains("see its full output"),
         "it said nothing: {said}"
     );
     for service in ["first", "third"] {

@@ -49,7 +49,7 @@ fn services_run_in_their_order() {
 fn a_service_that_never_becomes_ready() {
     let marked = Marked::new("never");
     never_ready("", &|services, words| marked.refused(services, words));
-    let not = "service slow: it did not start: it is not ready within 500ms: ";
+    let not = "service slow: it did not start: it was not ready within 500ms: ";
     let refused = |lines: &str, words: &[&str]| marked.refused(&slow(lines), words);
     refused(
         "ready = { command = \"exit 3\" }",

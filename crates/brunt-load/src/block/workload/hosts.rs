@@ -94,8 +94,7 @@ impl Workload {
             .timing
             .is_some_and(|timing| timing != ReplayTiming::Trace)
         {
-            let what =
-                "several hosts share a trace at its times only; omit this key, or name one host";
+            let what = "several hosts can share a trace only with its original timing; omit this key, or name one host";
             wrong("timing", what)?;
         }
         match self.verify.is_some() {
@@ -118,7 +117,7 @@ impl Workload {
             .and_then(|verify| verify.journal.as_ref())
         {
             Some(_) => {
-                let what = "journals of acknowledged writes go to a folder of the controller, not of this host";
+                let what = "journals of acknowledged writes go to a folder on the controller, not on this host";
                 wrong("verify.journal", what)
             }
             None => Ok(()),

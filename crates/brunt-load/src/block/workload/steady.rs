@@ -47,7 +47,7 @@ impl Steady {
         if interval.is_zero() {
             wrong(
                 "interval",
-                "the steady-state test works on intervals; write the length of a round or a fraction of it",
+                "the steady-state test works with intervals; write the length of a round or a fraction of it",
             )?;
         }
         let is_multiple = |time: Span| time.0.as_nanos().is_multiple_of(interval.as_nanos());

@@ -25,7 +25,7 @@ pub(super) const INFO: Info = Info {
     keys: &["access", "group"],
     on_hosts: false,
     help: "puts a target port group of a served target into another asymmetric access state (ALUA): `non-optimized`, `standby`, `unavailable`, `offline` or `transitioning`",
-    proof: "the commands that the target refused because of the state, or the initiators that it told of the change, and later that the group is in its state from before",
+    proof: "the commands that the target refused because of the state, or the initiators that it notified of the change, and later that the group is back in its previous state",
     example: "target = \"disk\"\naccess = \"transitioning\"\nat = \"5s\"\nfor = \"2s\"",
 };
 
@@ -95,7 +95,8 @@ impl Kind for Access {
                 .flatten();
         }
         let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
-        let why = "the state cannot be changed back while the target's process is away, and is lost when it is killed";
+        let why = "the state cannot be changed back while the target's process is not running, and is lost when it is \
+                   killed";
         away.then(|| Together::refused(why, "make them consecutive"))
             .flatten()
     }
@@ -187,7 +188,9 @@ impl AccessFault {
 
     fn effect_in_words(&self) -> String {
         let (refused, told) = self.effect();
-        format!("the target refused {refused} commands and told {told} initiators of the change")
+        format!(
+            "the target refused {refused} commands and notified {told} initiators of the change"
+        )
     }
 }
 

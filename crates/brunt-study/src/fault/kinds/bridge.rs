@@ -15,8 +15,8 @@ use crate::fault::kind::{
 pub(super) const INFO: Info = Info {
     keys: &["bridge", "back"],
     on_hosts: true,
-    help: "has the bridge of a host in the wire delay, lose and more, in both directions or differently `back`",
-    proof: "the bridge counts the packets that came meanwhile and what became of them, and later does nothing to them",
+    help: "makes the bridge of an inline host delay, drop or otherwise impair packets, in both directions or differently on the way `back`",
+    proof: "the bridge counts the packets that arrived during the fault and what happened to them, and later forwards them unimpaired",
     example: "host = \"wire\"\nbridge = { delay = \"10ms\", loss = 0.01 }\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -79,7 +79,8 @@ impl Kind for BridgeSet {
             };
             settings.check().map_err(wrong)?;
             if settings.distribution.is_some() {
-                let what = "a distribution is a file here, which the other host does not have";
+                let what =
+                    "a distribution is a file on this machine, which the other host does not have";
                 return Err(Mistake::new(key, what, "use jitter and jitter_shape"));
             }
         }
@@ -110,7 +111,7 @@ impl Kind for BridgeSet {
         _scene: &mut Scene<'_>,
     ) -> Result<Prepared, DriverError> {
         Err(DriverError::unfit(
-            "a bridge is on another host",
+            "a bridge is always on another host",
             "write host = \"wire\"",
         ))
     }

@@ -14,7 +14,7 @@ pub(super) const INFO: Info = Info {
     keys: &["cpu", "cores"],
     on_hosts: true,
     help: "takes away a share of CPU time with competing processes",
-    proof: "the measured share of the cores that it took, and that it is free again",
+    proof: "the measured share of the cores that it took, and later that this share is free again",
     example: "target = \"disk\"\ncpu = 0.98\ncores = [1]\nat = \"5s\"\nfor = \"5s\"",
 };
 

@@ -19,8 +19,8 @@ const BYTES_MIN: u64 = 4096;
 pub(super) const INFO: Info = Info {
     keys: &["disk", "service"],
     on_hosts: false,
-    help: "slows the disk below the folder of a `service`, for its processes only: so many requests or bytes per second, reads and writes each",
-    proof: "a probe that the kernel treats as one of the service's processes writes as slowly as that, all of them are treated so, and later it is fast again",
+    help: "limits the requests or bytes per second of a `service`'s processes on the disk that holds its folder, separately for reads and writes",
+    proof: "a probe that the kernel treats as one of the service's processes writes at the limited speed, all of these processes are limited, and later the probe is fast again",
     example: "service = \"store\"\ndisk = { requests = 20 }\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -95,13 +95,17 @@ impl Kind for Disk {
             _ => {}
         }
         if common.host.is_some() {
-            return wrong("host", "the service's own host is meant", "omit host");
+            return wrong(
+                "host",
+                "the fault applies to the service's own host",
+                "omit host",
+            );
         }
         match stage.unknown_service(&self.service) {
             Some(what) => wrong("service", &what, "add [services.NAME], or name one of them"),
             None if stage.is_service_elsewhere(&self.service) => {
                 let what = format!(
-                    "service {} runs on another host, where disks are not slowed",
+                    "service {} runs on another host, where disk faults are not supported",
                     self.service
                 );
                 wrong(
@@ -121,7 +125,7 @@ impl Kind for Disk {
         let killed = pair
             .other_as::<Kill>()
             .is_some_and(|other| other.service.as_ref() == Some(&self.service));
-        let what = "the processes that are started in place of the dead would have a fast disk";
+        let what = "the restarted processes would not be limited";
         match (again, killed) {
             (true, _) => Together::refused(
                 "the one that ends first would end the other",

@@ -14,7 +14,7 @@ use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 pub(super) const INFO: Info = Info {
     keys: &["freeze", "service", "process"],
     on_hosts: true,
-    help: "stops the process of a served target, all of a `service`, or a `process` of another host (SIGSTOP); its connections stay open",
+    help: "stops the process of a served target, all processes of a `service`, or a `process` on another host (SIGSTOP); its connections stay open",
     proof: "the kernel reports all its threads stopped, and later running again",
     example: "target = \"disk\"\nfreeze = true\nat = \"5s\"\nfor = \"5s\"",
 };

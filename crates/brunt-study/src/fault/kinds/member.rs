@@ -203,7 +203,7 @@ impl Seen {
         let advice = match good {
             Some(good) => format!("write member = {good}, which is good"),
             None => {
-                "no member is good: write a serve or url = \"array:raid5,[…],[…],[…]\" of devices that work"
+                "no member is good: write a serve or url = \"array:raid5,[…],[…],[…]\" with devices that work"
                     .into()
             }
         };
@@ -227,14 +227,15 @@ impl Seen {
                         format_size(all)
                     ),
                     format!(
-                        "with members of {fits}MiB it would have been whole: serve = \"array:…,[memory:{fits}MiB],…\""
+                        "members of {fits}MiB would have been rebuilt in that time: serve = \
+                         \"array:…,[memory:{fits}MiB],…\""
                     ),
                 )
             }
             _ => DriverError::unfit(
-                format!("the array is {state} and does not come back: {trouble}"),
-                "more members have failed than it can do without: give it members that work, or write serve = \
-                 \"array:raid1,[…],[…],[…]\", which is whole with one of three",
+                format!("the array is {state} and does not recover: {trouble}"),
+                "more members have failed than the array tolerates: give it working members, or write serve = \
+                 \"array:raid1,[…],[…],[…]\", which needs only one of its three members",
             ),
         }
     }

@@ -15,7 +15,7 @@ use crate::fault::kind::{
 pub(super) const INFO: Info = Info {
     keys: &["netem", "interface"],
     on_hosts: true,
-    help: "puts the kernel's own emulator (netem) before an interface: delay, loss and more for what leaves by it",
+    help: "attaches the kernel's own emulator (netem) to an interface: delay, loss and more for outgoing packets",
     proof: "the kernel shows netem there and counts the packets that leave through it, and later no longer shows it",
     example: "host = \"array\"\nnetem = { delay = \"10ms\", loss = 0.01 }\ninterface = \"eth1\"\nat = \"5s\"\nfor = \"5s\"",
 };
@@ -88,7 +88,7 @@ impl Kind for Netem {
             return None;
         }
         Together::refused(
-            format!("{} has place for one netem", self.interface),
+            format!("{} can have only one netem", self.interface),
             "make them consecutive, with a third [[fault]] for the time in which both apply",
         )
     }

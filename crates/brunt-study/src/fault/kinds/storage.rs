@@ -150,7 +150,7 @@ pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
         format!(
-            "the target serves no requests during all of that time ({away}), so it could have no effect"
+            "the target serves no requests for all of that time ({away}), so it could have no effect"
         ),
         "make the storage fault start before or end after the fault of the process",
     )
@@ -407,7 +407,7 @@ impl FaultDriver for StorageFault {
                 .map(|(_, since)| since)
                 .or(now.last_end)
                 .or(state.last_end);
-            let what = "gone with the target's process, which was killed".to_string();
+            let what = "lost when the target's process was killed".to_string();
             let (at, seen) = (ended.unwrap_or(at), Clock::Monotonic.now());
             return Ok(Proof {
                 at,

@@ -140,7 +140,7 @@ pub fn assert_says(said: &str, words: &[&str]) {
 
 /// Services that don't become ready are refused wherever they run: `whose` is the text before the reason.
 pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
-    let not = format!("service slow: {whose}it did not start: it is not ready within 500ms: ");
+    let not = format!("service slow: {whose}it did not start: it was not ready within 500ms: ");
     let port_and_line = slow("ready = { port = 0, line = \"there\" }");
     let (nobody, silent) = ("nothing listens on 127.0.0.1:", "it did not say 'there'");
     refused(
