@@ -4,7 +4,7 @@ use brunt_result::capture::Finding;
 
 use super::rule::Rule;
 use crate::analysis::Analysis;
-use crate::dissect::iscsi::commands::{SCSI_SYNCHRONIZE_CACHE, SCSI_WRITE};
+use crate::dissect::iscsi::kinds::{SCSI_SYNCHRONIZE_CACHE, SCSI_WRITE};
 use crate::dissect::rpc::{COMMIT, WRITE};
 use crate::ledger::Ledger;
 

@@ -4,9 +4,11 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;
 
-use super::{Body, NFS4, OTHER, Program, Received};
+use super::program::{Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::{NFS4, OTHER};
 use crate::dissect::rpc::{compound, kinds};
 use crate::operation::{OperationSummary, Sink};
 

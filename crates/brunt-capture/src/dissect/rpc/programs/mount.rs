@@ -3,9 +3,11 @@
 use brunt_wire::nfs::mount;
 use brunt_wire::rpc;
 
-use super::{Body, MOUNT, Program, Received};
+use super::program::{Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::MOUNT;
 use crate::dissect::rpc::kinds;
 use crate::operation::{OperationSummary, Sink};
 

@@ -3,11 +3,13 @@
 use brunt_wire::nfs::v3;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS3, Program, Received};
+use super::program::{Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::MovedData;
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::NFS3;
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 

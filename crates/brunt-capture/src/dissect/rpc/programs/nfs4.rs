@@ -4,12 +4,14 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS4, Program, Received};
+use super::program::{Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::{self, MovedData};
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
-use crate::dissect::rpc::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, Rpc, kinds};
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, NFS4, RpcId};
+use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink};
 
 /// NFS version 4: COMPOUND, and NULL.
@@ -125,7 +127,7 @@ fn walk<S: Sink>(
                 }
             }
             Some(v4::ResultBody::Getattr { attributes }) => {
-                *out.ledger.own::<Rpc>(ATTRIBUTES_UNPARSED) +=
+                *out.ledger.own::<RpcId>(ATTRIBUTES_UNPARSED) +=
                     u64::from(attributes.parse().unparsed.is_some());
             }
             _ => {}
@@ -135,7 +137,7 @@ fn walk<S: Sink>(
     for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
         match end {
             None => {}
-            Some(v4::CompoundEnd::Unknown(_)) => *out.ledger.own::<Rpc>(COMPOUNDS_UNPARSED) += 1,
+            Some(v4::CompoundEnd::Unknown(_)) => *out.ledger.own::<RpcId>(COMPOUNDS_UNPARSED) += 1,
             Some(v4::CompoundEnd::Error(ParseError::Incomplete(_))) if damaged => {}
             Some(v4::CompoundEnd::Error(_)) => out.ledger.bodies_malformed += 1,
         }
