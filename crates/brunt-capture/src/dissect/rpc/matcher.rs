@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use super::compound::MovedData;
 use super::data::{DataTarget, emit_run, sum_whole};
 use super::message::{MessageEnd, Slot, Token};
-use super::programs::{self, Received};
+use super::programs::{self, CompletedCall};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Out};
 use crate::operation::{MessagePlace, Sink};
@@ -381,7 +381,7 @@ impl Matcher {
                 )
             });
         programs::complete(
-            Received {
+            CompletedCall {
                 slot,
                 call: &call,
                 args,

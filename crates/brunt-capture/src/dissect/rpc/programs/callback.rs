@@ -4,7 +4,7 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;
 
-use super::program::{Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::exchange::Body;
@@ -22,7 +22,7 @@ impl Program for Callback {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         match received
             .args
             .map(|mut cur| v4::CallbackCompound::parse(&mut cur))

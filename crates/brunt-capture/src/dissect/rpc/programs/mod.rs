@@ -10,7 +10,7 @@ mod program;
 
 use brunt_wire::{Cursor, ParseError, rpc};
 
-pub(super) use program::Received;
+pub(super) use program::CompletedCall;
 
 use super::compound::MovedData;
 use super::exchange::Body;
@@ -30,7 +30,7 @@ impl Program for Opaque {
         true
     }
 
-    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         received.hand_on(
             &OperationSummary::of(kinds::OTHER, OTHER),
             &Body::Opaque,
@@ -90,7 +90,7 @@ macro_rules! programs {
 
         /// Parses both sides and passes the operation to the sink.
         #[inline]
-        pub(super) fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+        pub(super) fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
             match which(received.call) {
                 $(Which::$variant => <$program>::complete(received, sums, out)),*
             }

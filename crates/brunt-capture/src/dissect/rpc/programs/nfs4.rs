@@ -4,7 +4,7 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::program::{Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::{self, MovedData};
@@ -55,7 +55,7 @@ impl Program for Nfs4 {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let mut summary = OperationSummary::of(kinds::NULL, NFS4);
         if !compound::is_compound(received.call) {
             if received.call.procedure != 0 {
@@ -96,7 +96,7 @@ impl Program for Nfs4 {
 
 /// Sums the data within a compound's messages, and counts what could not be parsed.
 fn walk<S: Sink>(
-    received: &Received<'_>,
+    received: &CompletedCall<'_>,
     call: &v4::CompoundArgs<'_>,
     reply: Option<&v4::CompoundResults<'_>>,
     sums: &mut BlockSums,

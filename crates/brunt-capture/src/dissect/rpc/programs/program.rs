@@ -12,7 +12,7 @@ use crate::operation::{Message, Operation, OperationSummary, Sink};
 
 /// A call that completed or was given up, and its reply. Passed by value so that its parts stay in registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Received<'a> {
+pub(crate) struct CompletedCall<'a> {
     pub slot: &'a Slot,
     pub call: &'a rpc::RpcCall<'a>,
     /// At the arguments; `None` if they are encrypted.
@@ -22,7 +22,7 @@ pub(crate) struct Received<'a> {
     pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::RpcReply<'a>)>,
 }
 
-impl Received<'_> {
+impl CompletedCall<'_> {
     /// The status at the start of most procedures' results.
     #[inline]
     pub(super) fn leading_status(&self) -> Option<u32> {
@@ -141,5 +141,5 @@ pub(super) trait Program {
     }
 
     /// Parses both sides, sums the data within them, and passes the operation to the sink.
-    fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
+    fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
 }
