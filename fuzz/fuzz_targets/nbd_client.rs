@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_store::nbd::NbdExport;
-use brunt_store::nbd::haggling::{NbdHaggling, NbdStep, NbdWishes};
+use brunt_store::nbd::handshake::{NbdHandshake, NbdStep, NbdWishes};
 use brunt_store::nbd::session::{NbdPayload, NbdSession, NbdSessionConfig};
 use brunt_wire::nbd::{NbdHeaders, NbdReply, NbdRequest};
 use libfuzzer_sys::fuzz_target;
@@ -32,16 +32,16 @@ fuzz_target!(|input: &[u8]| {
         tls: choices[0] & 0x40 != 0,
         list: choices[0] & 0x80 != 0,
     };
-    let mut haggling = NbdHaggling::new(wishes);
+    let mut handshake = NbdHandshake::new(wishes);
     let export: NbdExport = loop {
-        let wants = haggling.wants();
+        let wants = handshake.wants();
         let Some((now, later)) = bytes.split_at_checked(wants) else {
             return;
         };
         bytes = later;
-        match haggling.on_bytes(now) {
+        match handshake.on_bytes(now) {
             Ok(NbdStep::More | NbdStep::Send(_)) => {}
-            Ok(NbdStep::StartTls) => drop(haggling.on_tls()),
+            Ok(NbdStep::StartTls) => drop(handshake.on_tls()),
             Ok(NbdStep::Done(export)) => break *export,
             Ok(NbdStep::Listed(..)) | Err(_) => return,
         }

@@ -20,7 +20,6 @@ pub mod bell;
     reason = "page-aligned memory that is handed to the kernel and back"
 )]
 pub mod buffer;
-pub mod comeback;
 pub mod congestion;
 pub mod control;
 pub mod device;
@@ -35,6 +34,7 @@ pub mod library;
 pub mod open;
 mod open_error;
 pub mod reception;
+pub mod reconnect;
 #[allow(
     unsafe_code,
     reason = "calls of the kernel on memory of others, by io_uring or by threads"
@@ -57,7 +57,6 @@ pub mod turn;
 
 pub use bell::Bell;
 pub use buffer::{Buf, BufPool};
-pub use comeback::{Comeback, ReconnectError, Returning, hand_out};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{
@@ -65,6 +64,7 @@ pub use device::{
 };
 pub use error::{DeviceError, RefusalKind, Said};
 pub use open_error::OpenError;
+pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, PayloadPlace, Stream, StreamEvent};
 pub use table::{foresee_url_with, open_url, open_url_with};

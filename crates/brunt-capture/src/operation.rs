@@ -2,12 +2,10 @@
 //! trace). The one rule: everything borrows; a sink copies what it keeps.
 
 use brunt_core::TransferOutcome;
-use brunt_result::OpKind;
 use brunt_wire::net::NextHeader;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::dissect::{self, Detail, rpc};
+use crate::dissect::Detail;
+use crate::dissect::rpc::Exchange;
 pub(crate) use crate::key::leads_on;
 pub use crate::key::{FileKey, Message, MessagePlace, Packet, Peers, TransferDirection, Transport};
 use crate::ledger::Ledger;
@@ -17,82 +15,15 @@ use crate::ledger::Ledger;
 pub struct OperationKind(u16);
 
 impl OperationKind {
-    /// Number of kinds.
-    pub const COUNT: usize = dissect::KIND_COUNT;
-
-    /// A dissector's kind, by its index among that dissector's kinds.
-    pub(crate) const fn of<D: dissect::Registered>(place: u16) -> OperationKind {
-        assert!((place as usize) < D::KINDS.len());
-        OperationKind(D::FIRST_KIND + place)
-    }
-
-    /// All kinds, in table order.
-    pub fn all() -> impl Iterator<Item = OperationKind> {
-        (0..Self::COUNT as u16).map(OperationKind)
+    /// The kind with this number.
+    pub(crate) const fn numbered(number: u16) -> OperationKind {
+        OperationKind(number)
     }
 
     /// Its index: below [`OperationKind::COUNT`], valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-
-    /// The kind with this index.
-    pub(crate) fn from_index(index: usize) -> OperationKind {
-        assert!(index < Self::COUNT, "no kind {index}");
-        OperationKind(index as u16)
-    }
-
-    /// Its name in the protocol's standard.
-    pub fn name(self) -> &'static str {
-        dissect::kind_at(self.index()).1.name
-    }
-
-    /// The corresponding operation in workloads and results, if there is one.
-    pub fn op(self) -> Option<OpKind> {
-        dissect::kind_at(self.index()).1.op
-    }
-
-    /// The kinds of all protocols that correspond to this operation in workloads and results.
-    pub fn of_op(op: OpKind) -> impl Iterator<Item = OperationKind> {
-        OperationKind::all().filter(move |kind| kind.op() == Some(op))
-    }
-
-    /// The name of the dissector that produces such operations.
-    pub fn dissector(self) -> &'static str {
-        dissect::kind_at(self.index()).0.name
-    }
-}
-
-/// Serialized as the dissector's name and the kind's name: indexes are only valid in one process.
-impl Serialize for OperationKind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.dissector(), self.name()).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for OperationKind {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OperationKind, D::Error> {
-        let (dissector, name) = <(String, String)>::deserialize(deserializer)?;
-        let found =
-            OperationKind::all().find(|kind| kind.dissector() == dissector && kind.name() == name);
-        found.ok_or_else(|| {
-            D::Error::custom(format!("no operation {name} of {dissector} is known here"))
-        })
-    }
-}
-
-impl Serialize for Protocol {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.name().serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Protocol {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let found = Protocol::all().find(|protocol| protocol.name() == name);
-        found.ok_or_else(|| D::Error::custom(format!("no protocol {name} is known here")))
     }
 }
 
@@ -101,46 +32,15 @@ impl<'de> Deserialize<'de> for Protocol {
 pub struct Protocol(u8);
 
 impl Protocol {
-    /// Number of protocols.
-    pub const COUNT: usize = dissect::PROTOCOL_COUNT;
-
-    /// A dissector's protocol, by its index among that dissector's protocols.
-    pub(crate) const fn of<D: dissect::Registered>(place: u8) -> Protocol {
-        assert!((place as usize) < D::PROTOCOLS.len());
-        Protocol(D::FIRST_PROTOCOL + place)
-    }
-
-    /// All protocols, in table order.
-    pub fn all() -> impl Iterator<Item = Protocol> {
-        (0..Self::COUNT as u8).map(Protocol)
+    /// The protocol with this number.
+    pub(crate) const fn numbered(number: u8) -> Protocol {
+        Protocol(number)
     }
 
     /// Its index, valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-
-    /// The protocol with this index.
-    pub(crate) fn from_index(index: usize) -> Protocol {
-        assert!(index < Self::COUNT, "no protocol {index}");
-        Protocol(index as u8)
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        dissect::protocol_at(self.index()).1.name
-    }
-
-    /// The name of the dissector that handles it.
-    pub fn dissector(self) -> &'static str {
-        dissect::protocol_at(self.index()).0.name
-    }
-
-    /// The name of a status, or its number.
-    pub fn status_name(self, status: u32) -> String {
-        let name = (dissect::protocol_at(self.index()).1.status_name)(status);
-        name.map_or_else(|| status.to_string(), str::to_string)
     }
 }
 
@@ -232,7 +132,7 @@ impl Operation<'_> {
 
     /// The RPC-specific part, if this is an RPC operation.
     #[inline]
-    pub fn rpc(&self) -> Option<&rpc::Exchange<'_>> {
+    pub fn rpc(&self) -> Option<&Exchange<'_>> {
         match self.detail {
             Detail::Rpc(exchange) => Some(exchange),
             _ => None,

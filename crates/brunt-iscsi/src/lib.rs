@@ -12,9 +12,9 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+pub mod device_errors;
 pub mod initiator;
 pub mod params;
-pub mod said;
 pub mod scsi;
 mod tag;
 pub mod target_node;

@@ -11,14 +11,12 @@ use std::process::{Child, ChildStdin};
 
 use rustix::process::Signal;
 
-use crate::helper::start_again;
 use crate::netlink::Netlink;
 use crate::process::{signal, started_ticks};
 use crate::scratch;
+use crate::start_again::{GUARD_MARK, start_again};
 
-/// Marks a process as a guard; the value is what to undo.
-pub(crate) const MARK: &str = "BRUNT_GUARD";
-/// The guard's first line; a program that ignores [`MARK`] prints something else.
+/// The guard's first line; a program that ignores [`GUARD_MARK`] prints something else.
 const HELLO: &str = "brunt guard";
 /// Dismisses the guard.
 const DONE: &[u8] = b"done\n";
@@ -82,7 +80,7 @@ impl Undo {
 
 /// Runs as a guard if this process was started as one, and returns the exit status.
 pub(crate) fn serve_if_asked() -> Option<u8> {
-    let undo = env::var(MARK).ok()?;
+    let undo = env::var(GUARD_MARK).ok()?;
     println!("{HELLO}");
     let mut told = Vec::new();
     // Invalid input doesn't dismiss the guard.
@@ -104,7 +102,7 @@ pub(crate) struct Guard {
 impl Guard {
     /// Starts a guard.
     pub fn start(undo: Undo) -> io::Result<Guard> {
-        let mut child = start_again(MARK, &undo.written())?;
+        let mut child = start_again(GUARD_MARK, &undo.written())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let mut guard = Guard { child, stdin };
         let mut hello = String::new();

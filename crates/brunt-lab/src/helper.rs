@@ -7,17 +7,15 @@
 use std::env;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 use crate::faults::disk;
 use crate::guard;
 use crate::process::status_bytes;
 use crate::service;
+use crate::start_again::{MEMORY_MARK, start_again};
 use crate::sys::{LockedMemory, is_hung_up, raise_priority};
 
-/// Marks a process as a helper; the value is the number of bytes to lock.
-const MARK: &str = "BRUNT_LOCK_BYTES";
 /// The helper's first line; a program that doesn't call [`serve_if_asked`] prints something else.
 const HELLO: &str = "brunt memory helper";
 /// Bytes locked at a time: a helper that should end does so after at most this much.
@@ -32,7 +30,7 @@ pub fn serve_if_asked() -> Option<u8> {
     if let Some(status) = others.or_else(disk::serve_if_asked) {
         return Some(status);
     }
-    let bytes = env::var(MARK).ok()?;
+    let bytes = env::var(MEMORY_MARK).ok()?;
     let stdout = io::stdout();
     let mut say = |what: &dyn Display| writeln!(&stdout, "{what}").and_then(|()| (&stdout).flush());
     let done = say(&HELLO).and_then(|()| match bytes.parse() {
@@ -71,28 +69,6 @@ fn locked(process: impl Display) -> Option<u64> {
     status_bytes(process, "VmLck:")
 }
 
-/// Starts this program again in the role of `mark`, with its input and output piped.
-pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
-    // A program that doesn't call `serve_if_asked` would run normally and start the next helper.
-    if [MARK, guard::MARK, disk::MARK]
-        .iter()
-        .any(|mark| env::var_os(mark).is_some())
-    {
-        return Err(io::Error::other(
-            "this process is a helper and cannot start others",
-        ));
-    }
-    // Not by its path: the file of a program that was copied to a host has already been removed.
-    Command::new("/proc/self/exe")
-        .env(mark, value)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // Ctrl-C and the end of a session only reach the program, which ends its helpers and undoes its faults.
-        .process_group(0)
-        .spawn()
-}
-
 /// A process that holds locked memory. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct MemoryHelper {
@@ -105,7 +81,7 @@ pub(crate) struct MemoryHelper {
 impl MemoryHelper {
     /// Starts a helper, and waits until it holds all memory.
     pub(crate) fn start(bytes: u64) -> io::Result<MemoryHelper> {
-        let mut child = start_again(MARK, &bytes.to_string())?;
+        let mut child = start_again(MEMORY_MARK, &bytes.to_string())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let mut helper = MemoryHelper {
             child,

@@ -23,6 +23,7 @@ mod routes;
 mod scratch;
 pub mod service;
 pub mod stage;
+mod start_again;
 #[allow(
     unsafe_code,
     reason = "system calls that std and rustix do not provide"

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
+pub use crate::fault_record::{FaultGap, FaultRecord};
 use crate::summary::{RunSummary, Summary};
 use crate::{Figures, Interval, RequestRecord};
 
@@ -59,48 +60,6 @@ pub struct SampleValue {
     pub metric: Cow<'static, str>,
     /// The value; a finite number.
     pub value: f64,
-}
-
-/// A fault of the timeline in its current state. All times are on the run's clock.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FaultRecord {
-    /// Index in the experiment's `fault` list, from 0.
-    pub index: u32,
-    /// Name.
-    pub name: String,
-    /// Kind, such as `storage`, `link` or `cpu`.
-    pub kind: Cow<'static, str>,
-    /// Name of the target, link or host that it affects.
-    pub place: String,
-    /// Its effect, in words.
-    pub what: String,
-    /// When it was injected.
-    pub start: Nanos,
-    /// When it was observed to be in effect.
-    pub shown: Nanos,
-    /// Evidence that it was in effect.
-    pub shown_by: String,
-    /// When it was removed; `None` while it is present.
-    pub end: Option<Nanos>,
-    /// When it was observed to be gone.
-    pub gone: Option<Nanos>,
-    /// Evidence that it was gone.
-    pub gone_by: String,
-    /// Times in between during which it was absent.
-    pub gaps: Vec<FaultGap>,
-}
-
-/// A time during which a fault was absent, because its place (a target's process) was restarted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FaultGap {
-    /// When the fault was lost.
-    pub from: Nanos,
-    /// When it was injected again.
-    pub until: Nanos,
-    /// When it was observed to be in effect again.
-    pub shown: Nanos,
-    /// Evidence that it was in effect again.
-    pub shown_by: String,
 }
 
 /// An event of an experiment.

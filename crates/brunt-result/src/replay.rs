@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::summary::Latencies;
+use crate::latencies::Latencies;
 
 /// Maximum drift of a true replay, as a share of its length.
 pub const DRIFT_TRUE_MAX: f64 = 0.001;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use brunt_core::units::counted;
-use brunt_core::{Histogram, IoEngine, Nanos};
+use brunt_core::{IoEngine, Nanos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +17,11 @@ use crate::choice::{DepthChoice, EngineChoice, PageCache, RingChoice};
 use crate::degradation::{
     self, Degradation, FaultSpan, IntervalFigures, METHODS, OverRuns, PhaseFigures, PhaseOverRuns,
 };
-use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
+use crate::fault_record::{FaultGap, FaultRecord};
 use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
+pub use crate::latencies::Latencies;
 use crate::record::part;
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
@@ -375,27 +376,6 @@ pub struct OpSummary {
     pub service: Option<Latencies>,
 }
 
-/// Summary of a latency histogram, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Latencies {
-    /// Minimum, exact.
-    pub min_us: f64,
-    /// Mean, exact.
-    pub mean_us: f64,
-    /// Median. Percentiles are at most 0.1 % too high.
-    pub p50_us: f64,
-    /// 90th percentile.
-    pub p90_us: f64,
-    /// All but one in a hundred are at most as long.
-    pub p99_us: f64,
-    /// All but one in a thousand are at most as long.
-    pub p99_9_us: f64,
-    /// All but one in ten thousand are at most as long.
-    pub p99_99_us: f64,
-    /// Maximum, exact.
-    pub max_us: f64,
-}
-
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
@@ -405,27 +385,6 @@ pub struct CostPerRequest {
     pub system_calls: f64,
     /// Context switches of the workers.
     pub context_switches: f64,
-}
-
-impl Latencies {
-    /// `None` for an empty histogram.
-    pub fn of(histogram: &Histogram) -> Option<Latencies> {
-        let at = |percent| {
-            histogram
-                .percentile(percent)
-                .map(|nanos| nanos.0 as f64 / 1e3)
-        };
-        Some(Latencies {
-            min_us: histogram.min()?.0 as f64 / 1e3,
-            mean_us: histogram.mean()? / 1e3,
-            p50_us: at(50.0)?,
-            p90_us: at(90.0)?,
-            p99_us: at(99.0)?,
-            p99_9_us: at(99.9)?,
-            p99_99_us: at(99.99)?,
-            max_us: histogram.max()?.0 as f64 / 1e3,
-        })
-    }
 }
 
 impl OpSummary {

@@ -23,6 +23,14 @@ const ORPHAN_WAIT: Duration = Duration::from_secs(15);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A file or disk is still in use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("in use: {by}")]
+pub(crate) struct StillInUse {
+    /// What uses it.
+    pub by: String,
+}
+
 /// Attempts to open or lock what may still be held for a moment: by a process that is about to end, by the ring of one
 /// that has ended, or by a child between fork and exec, which has all of its parent's files open.
 pub(crate) struct Attempts(Instant);
@@ -37,12 +45,15 @@ impl Attempts {
     ///
     /// # Errors
     /// No further attempt should be made: returns what uses the file.
-    pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), String> {
+    pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         let waited = self.0.elapsed();
         let holder = (waited >= HOLDER_WAIT).then(|| writer(metadata)).flatten();
         match holder {
-            Some(by) => Err(by),
-            None if waited >= ORPHAN_WAIT => Err("another program holds it".to_string()),
+            Some(by) => Err(StillInUse { by }),
+            None if waited >= ORPHAN_WAIT => {
+                let by = "another program holds it".to_string();
+                Err(StillInUse { by })
+            }
             None => {
                 std::thread::sleep(PAUSE.max(waited / 10));
                 Ok(())
@@ -53,11 +64,11 @@ impl Attempts {
     /// Sleeps until the next attempt to open a disk exclusively.
     ///
     /// # Errors
-    /// No further attempt should be made: returns what uses the disk. The kernel's own uses (mounts, volumes, swap) don't end by
-    /// themselves and are not waited for.
-    pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), String> {
+    /// No further attempt should be made: returns what uses the disk. The kernel's own uses (mounts, volumes, swap)
+    /// don't end by themselves and are not waited for.
+    pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         match kernel_use(metadata.rdev()) {
-            Some(by) => Err(by),
+            Some(by) => Err(StillInUse { by }),
             None => self.pause(metadata),
         }
     }
@@ -110,7 +121,9 @@ pub(super) fn lock(
         let copy = file.try_clone().map_err(failed)?;
         match FileLock::try_exclusive(copy) {
             Ok(lock) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => attempts.pause(&metadata).map_err(in_use)?,
+            Err(TryLockError::WouldBlock) => attempts
+                .pause(&metadata)
+                .map_err(|still| in_use(still.by))?,
             Err(TryLockError::Error(error)) => {
                 notes.push(format!(
                     "the file cannot be locked ({error}): nothing keeps a second writer away"
@@ -239,8 +252,9 @@ fn user_of_loop(device: &Path) -> Option<String> {
             _ => return None,
         }
         let metadata = fs::metadata(device).ok()?;
-        if let Err(user) = attempts.pause_for_disk(&metadata) {
-            return Some(format!("attached to {}, which is {user}", device.display()));
+        if let Err(still) = attempts.pause_for_disk(&metadata) {
+            let (device, user) = (device.display(), still.by);
+            return Some(format!("attached to {device}, which is {user}"));
         }
     }
 }

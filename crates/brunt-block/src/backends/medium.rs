@@ -506,9 +506,9 @@ fn open_as_wanted(
                 notes.push(format!("opened read-only: {error}"));
             }
             Some(libc::EBUSY) if exclusive => {
-                let in_use = |by| OpenError::InUse {
+                let in_use = |still: holder::StillInUse| OpenError::InUse {
                     path: path.to_path_buf(),
-                    by,
+                    by: still.by,
                 };
                 attempts.pause_for_disk(metadata).map_err(in_use)?;
             }

@@ -4,7 +4,8 @@
 use brunt_lake::Column;
 use serde::{Serialize, Serializer};
 
-use super::table::{COUNTER_COUNT, OWN_COUNTERS, Registered};
+use super::registered::Registered;
+use super::table::{COUNTER_COUNT, OWN_COUNTERS};
 use crate::ledger::{Ledger, OWN_MAX};
 
 const _: () = assert!(
@@ -30,7 +31,7 @@ impl Ledger {
     /// A protocol's own counter, by its index in [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
     #[inline]
     pub fn own<D: Registered>(&mut self, place: usize) -> &mut u64 {
-        assert!(place < D::COUNTERS.len());
+        assert!(place < D::COUNTER_COUNT);
         &mut self.own[D::FIRST_COUNTER + place]
     }
 

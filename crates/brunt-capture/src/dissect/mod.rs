@@ -5,8 +5,8 @@
 //!   packets ─► connections ─► reassembly ─► dissector ─► operations ─► analyses, trace
 //! ```
 //!
-//! A protocol is a file or folder in this module with a type that implements [`Dissector`], and one line in the
-//! table (`table.rs`). The type itself is a pipeline's state for the protocol: requests waiting for their
+//! A protocol is a file or folder in this module with a type that implements [`Dissector`], one line in the table
+//! (`table.rs`), and one in [`Detail`]. The type itself is a pipeline's state for the protocol: requests waiting for their
 //! replies, reusable buffers. `Dissector::Connection` is the state of one connection, for both directions:
 //! their framing, and the parameters negotiated when it opened.
 //!
@@ -20,10 +20,13 @@
 //! everything after it is called directly.
 
 mod counters;
+mod detail;
 pub mod iscsi;
 #[cfg(test)]
 #[path = "tests/lines.rs"]
 mod lines;
+mod numbers;
+mod registered;
 pub mod rpc;
 mod table;
 
@@ -41,11 +44,9 @@ use crate::trace::common::Common;
 use crate::trace::files::Files;
 use crate::trace::rows::Registry;
 
-pub(crate) use table::ProtocolTables;
-pub use table::{
-    COUNTER_COUNT, Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT,
-};
-pub(crate) use table::{OWN_COUNTERS, Registered, kind_at, protocol_at};
+pub use detail::Detail;
+pub use table::{COUNTER_COUNT, Conversation, DISSECTORS, Dissectors, KIND_COUNT, PROTOCOL_COUNT};
+pub(crate) use table::{OWN_COUNTERS, ProtocolTables};
 
 /// One direction of a connection, or of datagrams between two endpoints.
 #[derive(Clone, Copy, Debug)]
@@ -199,8 +200,14 @@ pub trait OwnPart {
     }
 }
 
+/// Names a dissector without its state, so that what its parts share doesn't depend on all of it.
+pub trait DissectorId {
+    /// The protocol-specific part of an operation.
+    type Detail<'a>: OwnPart + Copy + Debug;
+}
+
 /// A protocol's own tables in a trace.
-pub trait OwnTables<D: Dissector>: Sized {
+pub trait OwnTables<D: DissectorId>: Sized {
     /// Creates the tables and registers them.
     fn register(registry: &mut Registry) -> Self;
 
@@ -260,10 +267,10 @@ pub struct Counter {
 pub trait Dissector: Sized + Debug {
     /// The state of a connection, shared by both directions.
     type Connection: Default + Debug;
-    /// The protocol-specific part of an operation.
-    type Detail<'a>: OwnPart + Copy + Debug;
+    /// Its id.
+    type Id: DissectorId;
     /// The protocol's own tables in a trace.
-    type Tables: OwnTables<Self>;
+    type Tables: OwnTables<Self::Id>;
     /// The protocol's name.
     const NAME: &'static str;
     /// One line of help: what it is.

@@ -3,6 +3,8 @@
 //! named. The one rule: everything here is derived from the table's lines; no protocol is named elsewhere in
 //! this file.
 
+use super::detail::Detail;
+use super::registered::Registered;
 use super::{
     Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables,
     ProtocolInfo, Standing,
@@ -12,16 +14,6 @@ use crate::operation::{FileKey, Operation, Sink};
 use crate::trace::common::Common;
 use crate::trace::files::Files;
 use crate::trace::rows::Registry;
-
-/// The constants of a dissector that depend on its position in the table.
-pub trait Registered: Dissector {
-    /// The number of its first kind of operation.
-    const FIRST_KIND: u16;
-    /// The number of its first protocol.
-    const FIRST_PROTOCOL: u8;
-    /// The number of its first counter.
-    const FIRST_COUNTER: usize;
-}
 
 /// A line of the table, for help and tests.
 #[derive(Clone, Copy, Debug)]
@@ -149,10 +141,13 @@ macro_rules! dissectors {
         enum Index { $($(#[$attribute])* $variant),* }
 
         $($(#[$attribute])*
-        impl Registered for $dissector {
+        impl Registered for <$dissector as Dissector>::Id {
             const FIRST_KIND: u16 = kinds_before(Index::$variant as usize) as u16;
+            const KIND_COUNT: usize = <$dissector>::KINDS.len();
             const FIRST_PROTOCOL: u8 = protocols_before(Index::$variant as usize) as u8;
+            const PROTOCOL_COUNT: usize = <$dissector>::PROTOCOLS.len();
             const FIRST_COUNTER: usize = counters_before(Index::$variant as usize);
+            const COUNTER_COUNT: usize = <$dissector>::COUNTERS.len();
         })*
 
         /// A pipeline's state for each protocol.
@@ -174,15 +169,6 @@ macro_rules! dissectors {
             $($(#[$attribute])*
             #[doc = concat!("That of [`", stringify!($dissector), "`].")]
             $variant(<$dissector as Dissector>::Connection),)*
-        }
-
-        /// The protocol-specific part of an operation.
-        #[derive(Clone, Copy, Debug)]
-        #[allow(clippy::large_enum_variant)] // on the stack, one per operation
-        pub enum Detail<'a> {
-            $($(#[$attribute])*
-            #[doc = concat!("That of [`", stringify!($dissector), "`].")]
-            $variant(<$dissector as Dissector>::Detail<'a>),)*
         }
 
         impl Detail<'_> {
@@ -207,24 +193,24 @@ macro_rules! dissectors {
 
         impl ProtocolTables {
             pub fn register(registry: &mut Registry) -> ProtocolTables {
-                ProtocolTables { $($(#[$attribute])* $field: OwnTables::<$dissector>::register(registry),)* }
+                ProtocolTables { $($(#[$attribute])* $field: OwnTables::<<$dissector as Dissector>::Id>::register(registry),)* }
             }
 
             #[inline]
             pub fn record(&mut self, operation: &Operation<'_>, files: &mut Files, common: &mut Common) {
                 match operation.detail {
                     $($(#[$attribute])* Detail::$variant(own) => {
-                        OwnTables::<$dissector>::record(&mut self.$field, operation, own, files, common);
+                        OwnTables::<<$dissector as Dissector>::Id>::record(&mut self.$field, operation, own, files, common);
                     })*
                 }
             }
 
             pub fn settle(&mut self, common: &mut Common) {
-                $($(#[$attribute])* OwnTables::<$dissector>::settle(&mut self.$field, common);)*
+                $($(#[$attribute])* OwnTables::<<$dissector as Dissector>::Id>::settle(&mut self.$field, common);)*
             }
 
             pub fn forget(&mut self) {
-                $($(#[$attribute])* OwnTables::<$dissector>::forget(&mut self.$field);)*
+                $($(#[$attribute])* OwnTables::<<$dissector as Dissector>::Id>::forget(&mut self.$field);)*
             }
         }
 

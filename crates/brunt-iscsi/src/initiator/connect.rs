@@ -32,7 +32,7 @@ use super::session::{
 };
 use super::url::{InitiatorConfig, PortalAddress};
 use crate::chap::Challenge;
-use crate::said;
+use crate::device_errors;
 
 /// Maximum number of redirects; a longer chain is a loop.
 const REDIRECTS_MAX: u32 = 4;
@@ -482,7 +482,7 @@ type ProbeAnswer = Result<Vec<u8>, DeviceError>;
 
 /// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
 fn is_becoming_ready(error: &DeviceError) -> bool {
-    let sense = said::said(error).and_then(|(_, sense)| sense);
+    let sense = device_errors::status_of(error).and_then(|(_, sense)| sense);
     sense.is_some_and(|sense| (sense.key, sense.asc, sense.ascq) == (key::NOT_READY, 0x04, 0x01))
 }
 

@@ -4,7 +4,7 @@
 //! their request's buffer; short ones are parsed, many from one receive. All pending commands are sent in one vectored
 //! call. Requests allocate nothing.
 //!
-//! A lost session is restored as [`Comeback`] specifies (first after the target's Time2Wait), for the URL's `reconnect`
+//! A lost session is restored as [`ReconnectState`] specifies (first after the target's Time2Wait), for the URL's `reconnect`
 //! time; unanswered requests are sent again on the new session. A permanent refusal (such as a wrong secret) ends this
 //! at once. After that, every request fails with [`DeviceError::Gone`].
 //!
@@ -19,8 +19,8 @@ use brunt_block::socket::SocketOptions;
 use brunt_block::stream::PLACE_BYTES_MIN;
 use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
-    Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError,
-    PayloadPlace, Request, Returning, Ring, StorageId, Stream, hand_out,
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace,
+    ReconnectState, Reconnecting, Request, Ring, StorageId, Stream, hand_out,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -33,7 +33,7 @@ use super::session::{
     DEPTH_MAX, DataDestination, DataRange, InitiatorSession, Outgoing, SessionConfig, Violation,
 };
 use super::url::{InitiatorConfig, OPTIONS};
-use crate::said;
+use crate::device_errors;
 
 /// Size of the receive buffer: twice a queue of 32 responses of 4 KiB with headers, and it still fits in the L2 cache.
 const RX_BYTES: usize = 256 << 10;
@@ -261,12 +261,12 @@ impl Device for InitiatorDevice {
             let counts = link.session.counts();
             health.retries += counts.replays + counts.unit_attentions + counts.busy;
             health.timeouts += counts.timeouts;
-            health.reconnects += link.comeback.reconnects();
+            health.reconnects += link.reconnect.reconnects();
             health.connect_retries += link.connect_retries;
-            if let Some(trouble) = link.comeback.trouble() {
+            if let Some(trouble) = link.reconnect.trouble() {
                 health.trouble = Some(trouble.clone());
             } else if let Some((status, sense)) = counts.last {
-                health.trouble = Some(said::refused(status, sense).to_string());
+                health.trouble = Some(device_errors::from_status(status, sense).to_string());
             } else if let Some(trouble) = &link.connect_trouble {
                 health.trouble = Some(trouble.clone());
             }
@@ -285,7 +285,7 @@ struct SessionLink {
     stuck: Vec<u16>,
     /// Requests that arrived after the session had failed.
     refused: Vec<Completion>,
-    comeback: Comeback<Established, ConnectError>,
+    reconnect: ReconnectState<Established, ConnectError>,
     ring: Ring,
     config: InitiatorConfig,
     /// The LUN's properties when it was opened.
@@ -350,7 +350,7 @@ impl SessionLink {
             lent: vec![None; depth as usize],
             stuck: Vec::with_capacity(depth as usize),
             refused: Vec::new(),
-            comeback: Comeback::up(config.reconnect, config.timeout, ring, connect),
+            reconnect: ReconnectState::up(config.reconnect, config.timeout, ring, connect),
             ring: ring.clone(),
             config,
             facts,
@@ -366,7 +366,7 @@ impl SessionLink {
     }
 
     fn submit(&mut self, request: Request, now: Nanos) {
-        if self.comeback.is_dead() {
+        if self.reconnect.is_dead() {
             let Request { tag, buf, .. } = request;
             self.refused.push(Completion {
                 tag,
@@ -384,12 +384,12 @@ impl SessionLink {
         if !self.refused.is_empty() {
             return Nanos(0);
         }
-        self.comeback.deadline().min(self.session.deadline())
+        self.reconnect.deadline().min(self.session.deadline())
     }
 
     /// Sends everything that is ready.
     fn send(&mut self, now: Nanos) {
-        if !self.comeback.is_up() {
+        if !self.reconnect.is_up() {
             return;
         }
         self.session.schedule(now);
@@ -433,11 +433,11 @@ impl SessionLink {
 
     fn poll(&mut self, clock: &Clock, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
-        if self.comeback.is_dead() {
+        if self.reconnect.is_dead() {
             return self.complete(clock.now(), done);
         }
-        if !self.comeback.is_up() {
-            self.come_back(clock.now());
+        if !self.reconnect.is_up() {
+            self.continue_reconnecting(clock.now());
             self.complete(clock.now(), done);
             self.send(clock.now());
             return;
@@ -627,20 +627,20 @@ impl SessionLink {
         }
         self.connections.clear();
         self.session.detach();
-        self.start_over(&why, wait, now);
+        self.start_reconnecting(&why, wait, now);
     }
 }
 
-impl Returning for SessionLink {
-    type Came = Established;
+impl Reconnecting for SessionLink {
+    type Connection = Established;
     type Error = ConnectError;
 
-    fn comeback(&self) -> &Comeback<Established, ConnectError> {
-        &self.comeback
+    fn reconnect(&self) -> &ReconnectState<Established, ConnectError> {
+        &self.reconnect
     }
 
-    fn comeback_mut(&mut self) -> &mut Comeback<Established, ConnectError> {
-        &mut self.comeback
+    fn reconnect_mut(&mut self) -> &mut ReconnectState<Established, ConnectError> {
+        &mut self.reconnect
     }
 
     fn name(&self) -> String {
@@ -701,7 +701,7 @@ impl Drop for SessionLink {
     /// Logs out if that is possible without waiting: the target then frees the session at once.
     fn drop(&mut self) {
         use io::Write;
-        if !self.comeback.is_up() || self.session.outstanding() > 0 {
+        if !self.reconnect.is_up() || self.session.outstanding() > 0 {
             return;
         }
         let logout = self.session.logout_pdu();

@@ -3,7 +3,7 @@
 use brunt_block::{Buf, DeviceError};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
-use crate::said;
+use crate::device_errors;
 
 /// The sender of a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
 /// number is unique for the life of the process and never reused.
@@ -118,10 +118,12 @@ impl Refused {
     /// The initiator's view of a device error.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
-            DeviceError::Refused { kind, said } => match said::answer(kind, said, writing) {
-                (ScsiStatus::CheckCondition, Some(sense)) => sense,
-                (status, _) => return Refused::Status(status),
-            },
+            DeviceError::Refused { kind, said } => {
+                match device_errors::status_for(kind, said, writing) {
+                    (ScsiStatus::CheckCondition, Some(sense)) => sense,
+                    (status, _) => return Refused::Status(status),
+                }
+            }
             // SPACE ALLOCATION FAILED WRITE PROTECT
             DeviceError::Os(libc::ENOSPC | libc::EDQUOT) => {
                 Sense::new(key::DATA_PROTECT, 0x27, 0x07)

@@ -11,8 +11,8 @@ use brunt_wire::scsi::cdb::{self, op};
 use brunt_wire::scsi::inquiry;
 use brunt_wire::scsi::sense::{Sense, key};
 
-use super::answers;
 use super::command::Refused;
+use super::replies;
 use super::{CommandOutcome, DataIn, LogicalUnit, TransportCommand};
 
 type Numbered = (u16, Arc<LogicalUnit>);
@@ -106,15 +106,15 @@ impl LunMap {
         let cdb = cdb::pad(command.cdb);
         let not_supported = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0x00);
         let result = match cdb[0] {
-            op::INQUIRY if cdb[1] & 3 == 0 && cdb[2] == 0 => Ok(answers::cut(
+            op::INQUIRY if cdb[1] & 3 == 0 && cdb[2] == 0 => Ok(replies::cut(
                 inquiry::standard_no_unit(),
                 cdb::list_length(&cdb),
             )),
             op::REPORT_LUNS => {
                 self.reported_to(nexus);
-                answers::report_luns(&cdb, || self.report())
+                replies::report_luns(&cdb, || self.report())
             }
-            op::REQUEST_SENSE => Ok(answers::request_sense(&cdb, &not_supported)),
+            op::REQUEST_SENSE => Ok(replies::request_sense(&cdb, &not_supported)),
             _ => Err(Refused::Check(not_supported)),
         };
         let result = result.map(|data| {

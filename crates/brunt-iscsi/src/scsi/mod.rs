@@ -17,6 +17,7 @@ mod locks;
 mod lun;
 mod management;
 mod map;
+mod replies;
 mod reservation;
 mod sanitize;
 mod store;

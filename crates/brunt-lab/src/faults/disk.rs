@@ -13,13 +13,11 @@ use std::time::{Duration, Instant};
 use brunt_core::{Clock, Nanos};
 use rustix::fs::{Mode, OFlags};
 
-use crate::helper::start_again;
 use crate::io_group::{DiskLimits, IoGroup, name_of};
+use crate::start_again::{DISK_PROBE_MARK, start_again};
 use crate::{Fault, FaultError, Proof};
 
-/// Marks a process as a probe; the value is the folder it writes to.
-pub(crate) const MARK: &str = "BRUNT_DISK_PROBE";
-/// The probe's first line; a program that ignores [`MARK`] prints something else.
+/// The probe's first line; a program that ignores [`DISK_PROBE_MARK`] prints something else.
 const HELLO: &str = "brunt disk probe";
 /// The file that the probe writes, in the service's folder.
 const FILE: &str = ".brunt-disk-probe";
@@ -309,7 +307,7 @@ struct Probe {
 
 impl Probe {
     fn start(folder: &Path) -> io::Result<Probe> {
-        let mut child = start_again(MARK, &folder.to_string_lossy())?;
+        let mut child = start_again(DISK_PROBE_MARK, &folder.to_string_lossy())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let mut probe = Probe {
             child,
@@ -371,7 +369,7 @@ impl Drop for Probe {
 
 /// Runs as a probe if this process was started as one, and returns the exit status.
 pub(crate) fn serve_if_asked() -> Option<u8> {
-    let folder = std::env::var(MARK).ok()?;
+    let folder = std::env::var(DISK_PROBE_MARK).ok()?;
     let path = Path::new(&folder).join(FILE);
     let served = serve(&path);
     let _ = std::fs::remove_file(&path);

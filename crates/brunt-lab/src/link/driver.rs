@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Histogram, Nanos};
 
-use super::Direction;
 use super::control::{Control, Shared};
 use super::counters::{Counters, add, put, raise};
 use super::crowding::Crowding;
+use super::direction::Direction;
 use super::end::{EndPort, LinkEnd};
-use super::merge::{Merger, Written};
+use super::merge::Merger;
 use super::off_core::OffCore;
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
 use super::parted::{self, HostPair};
@@ -30,6 +30,7 @@ use super::settings::Settings;
 use super::spare::{FRAME_BYTES_MAX, Spare};
 use super::tcp::reset::{ResetRule, Resetter};
 use super::tcp::slow_close::{Passing, SlowClose};
+use super::written::Written;
 use crate::sys;
 
 /// Frames taken from one device before the other gets its turn.

@@ -9,12 +9,13 @@
 
 use std::time::Duration;
 
-use brunt_core::{Histogram, Nanos};
+use brunt_core::Nanos;
 
 use super::end::LinkEnd;
 use super::packet::{
     ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train,
 };
+use super::written::Written;
 
 /// Maximum length of a train: the limit of an IP packet's length.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
@@ -37,16 +38,6 @@ pub(super) struct Merger {
     closed: bool,
     /// When the train was first seen waiting.
     since: Option<Nanos>,
-}
-
-/// Outcome of writing frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
-    /// Frames and packets that the host accepted.
-    pub(super) frames: u64,
-    pub(super) packets: u64,
-    /// Packets that the host refused.
-    pub(super) refused: u64,
 }
 
 /// The layout of a mergeable packet.
@@ -156,33 +147,6 @@ impl Merger {
         };
         let options = VNET_HEADER_BYTES + 54..VNET_HEADER_BYTES + self.header_bytes;
         header(&self.train) == header(frame) && self.train[options.clone()] == frame[options]
-    }
-}
-
-impl Written {
-    /// Counts a frame of `packets` packets as written or refused.
-    pub(super) fn note(&mut self, packets: u32, is_refused: bool) {
-        if is_refused {
-            self.refused += u64::from(packets);
-            return;
-        }
-        self.frames += 1;
-        self.packets += u64::from(packets);
-    }
-
-    /// The same for an interface, for which the time added to the frame is known.
-    pub(super) fn note_added(
-        &mut self,
-        packets: u32,
-        is_refused: bool,
-        took: Nanos,
-        added: &mut Histogram,
-    ) {
-        self.note(packets, is_refused);
-        // A refused frame was not sent.
-        if !is_refused {
-            added.record(took);
-        }
     }
 }
 

@@ -15,6 +15,7 @@ mod change;
 mod control;
 mod counters;
 mod crowding;
+mod direction;
 mod distribution;
 mod driver;
 mod end;
@@ -34,6 +35,7 @@ mod settings;
 mod spare;
 mod tcp;
 mod way;
+mod written;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,9 +46,9 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 use brunt_result::link::LinkReport;
-use serde::Serialize;
 
 pub use bridge::{BridgeConfig, BridgeEnd, BridgeError, WireBridge};
+pub use direction::Direction;
 pub use distribution::{Distribution, DistributionError, DistributionTable, TableError};
 pub use loss::{Bursts, CORRELATION_MAX, LossModel};
 pub use packet::VNET_HEADER_BYTES;
@@ -67,15 +69,6 @@ pub(crate) use way::Way;
 
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
-
-/// The direction of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Direction {
-    /// From the first host named to the second.
-    There = 0,
-    /// From the second host to the first.
-    Back = 1,
-}
 
 /// A running link. Dropping it ends its thread and removes both devices; veth pairs
 /// carried by the kernel disappear with their hosts.

@@ -338,7 +338,7 @@ pub(super) mod tests {
     const SEGMENT: usize = 1448;
 
     /// A train as a host sends it: IPv4, TCP with a timestamp option, partial checksum.
-    pub(in super::super) fn train() -> Vec<u8> {
+    pub(crate) fn train() -> Vec<u8> {
         let mut buffer = vec![NEEDS_CHECKSUM, GSO_TCP4, 66, 0];
         buffer.extend((SEGMENT as u16).to_ne_bytes());
         buffer.extend(34u16.to_ne_bytes());
@@ -356,7 +356,7 @@ pub(super) mod tests {
     }
 
     /// Verifies a receiver's checksums: IP's, and TCP's over the pseudo-header.
-    pub(in super::super) fn sums_are_right(frame: &[u8]) -> bool {
+    pub(crate) fn sums_are_right(frame: &[u8]) -> bool {
         let ip = &frame[14..34];
         let tcp = &frame[34..];
         let pseudo = add(0, &ip[12..20]) + 6 + tcp.len() as u64;

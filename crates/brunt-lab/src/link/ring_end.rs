@@ -12,7 +12,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Histogram, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::merge::Written;
+use super::written::Written;
 use crate::netlink::Netlink;
 use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 

@@ -4,9 +4,10 @@
 //! The rule: an effect is shown, or an effect of [`NOTICEABLE`] is ruled out, or the answer is
 //! [`Answer::Inconclusive`]. [`paths`] judges recovery, and only if an effect was shown.
 
+use super::answer::Answer;
 use super::evidence::{Evidence, Form, RunSeries, VerdictBasis, evidence};
+use super::limits::{HOLD, NOTICEABLE};
 use super::paths::{self, Return};
-use super::{Answer, HOLD, NOTICEABLE};
 
 /// Part of the false-alarm probability available for testing each of several runs alone.
 const ALONE: f64 = 0.25;

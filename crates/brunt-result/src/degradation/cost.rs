@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use super::answer::Answer;
 use super::answers::{Answers, answers};
 use super::evidence::{Alone, RunSeries};
 use super::interval::{IntervalFigures, in_time, is_whole, median, touched};
+use super::limits::{BAND_SHARE, BAND_SPREADS, BASELINE_MIN};
 use super::paths::usual;
 use super::response::{self, of_figure};
 use super::times::TimeFigure;
-use super::{
-    Answer, BAND_SHARE, BAND_SPREADS, BASELINE_MIN, Baseline, Basis, Degradation, FaultSpan,
-    TooShort, failed_share,
-};
+use super::{Baseline, Basis, Degradation, FaultSpan, TooShort, failed_share};
 
 /// The intervals of a run that are informative about one of its faults.
 pub(super) struct Input {

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::NOTICEABLE;
+use super::limits::NOTICEABLE;
 use super::noise_model::{
     COLUMNS, Covariance, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, Model, SINE, SLOPE, USUAL,
     add_wave, models,

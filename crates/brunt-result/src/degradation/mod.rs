@@ -35,10 +35,12 @@
 //!
 //! *Never* and *inconclusive* are answers, never zeros.
 
+mod answer;
 mod answers;
 mod cost;
 mod evidence;
 mod interval;
+mod limits;
 mod noise_model;
 mod over_runs;
 mod paths;
@@ -51,34 +53,19 @@ mod tests;
 mod times;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use answer::Answer;
 use cost::Input;
 pub use evidence::{ALPHA, MARGIN, VerdictBasis};
 pub use interval::{IntervalFigures, IntervalTimes, WaitingFigures};
+pub use limits::{BAND_SHARE, BAND_SPREADS, BASELINE_MIN, HOLD, METHODS, NOTICEABLE};
 pub use over_runs::{OverRuns, ResponseOverRuns, RunVerdict, over_runs, runs_without, together};
 pub use paths::BACK;
 pub use phases::{PhaseFigures, PhaseKind, PhaseOverRuns, phases, phases_over_runs};
 pub use response::ResponseCost;
-
-/// Minimum number of baseline intervals.
-pub const BASELINE_MIN: usize = 3;
-/// Minimum half-width of the band, as a share of the median.
-pub const BAND_SHARE: f64 = 0.05;
-/// Minimum half-width of the band, in spreads.
-pub const BAND_SPREADS: f64 = 3.0;
-/// How long a series has to stay usual to count as recovered.
-pub const HOLD: Duration = Duration::from_secs(1);
-
-/// Version of the methods that judge the effects of faults. Increased when the same intervals may get another verdict;
-/// results of other versions are judged again when they are reported or compared.
-pub const METHODS: u32 = 3;
-
-/// The answer is *never* only if a change by this share of the baseline would have been detected.
-pub const NOTICEABLE: f64 = 0.15;
 
 /// The rate before the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -93,37 +80,6 @@ pub struct Baseline {
     pub bytes_per_second: f64,
     /// Number of intervals that it is computed from.
     pub intervals: usize,
-}
-
-/// Seconds, or `never` or `inconclusive`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// Seconds.
-    AfterS(f64),
-    /// It did not come about, in the time there was.
-    Never,
-    /// Noise is larger than what would have to be seen.
-    Inconclusive,
-}
-
-impl Answer {
-    /// One word for tables: `yes`, `never` or `inconclusive`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Answer::AfterS(_) => "yes",
-            Answer::Never => "never",
-            Answer::Inconclusive => "inconclusive",
-        }
-    }
-
-    /// The seconds.
-    pub fn seconds(self) -> Option<f64> {
-        match self {
-            Answer::AfterS(seconds) => Some(seconds),
-            Answer::Never | Answer::Inconclusive => None,
-        }
-    }
 }
 
 /// What came after a fault was too short to tell whether the rate recovered.

@@ -12,9 +12,9 @@
 //!
 //! The rule: an answer is given only if it is much likelier than all others together.
 
-use super::HOLD;
 use super::evidence::{Evidence, Form, Noise, RunSeries, design, noises};
 use super::interval::median;
+use super::limits::HOLD;
 use super::noise_model::{DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener};
 
 /// Largest share of the usual level that may be missing after recovery.

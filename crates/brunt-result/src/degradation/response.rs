@@ -3,12 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::answer::Answer;
 use super::answers::{Answers, answers};
 use super::cost::{Input, band};
 use super::evidence::{RunSeries, VerdictBasis};
 use super::interval::{IntervalFigures, touched};
+use super::limits::BASELINE_MIN;
 use super::times::{TimeFigure, TimesTogether};
-use super::{Answer, BASELINE_MIN};
 
 /// Effect on a statistic of the response time (mean or p99) over the intervals of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

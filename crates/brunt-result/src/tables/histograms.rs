@@ -10,8 +10,8 @@ use crate::{Interval, OpFigures, OpKind};
 use brunt_core::{Histogram, Nanos};
 use brunt_lake::{Batch, Column, Table};
 
-use super::RunOrigin;
 use super::figures::OP;
+use super::origin::RunOrigin;
 
 /// The length of an extent is the run's time so far, divided by this: about this many for a short run, and at most a
 /// hundred more for one of days.

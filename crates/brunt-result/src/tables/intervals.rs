@@ -4,8 +4,8 @@ use crate::Interval;
 use brunt_core::Histogram;
 use brunt_lake::{Batch, Column, Row, Table, columns};
 
-use super::RunOrigin;
 use super::figures::{COST, DONE, LOST, OP, TIMES, all_done, cost, done, lost, times};
+use super::origin::RunOrigin;
 
 const WHEN: &[Column] = &[
     Column::int("run", "The run."),

@@ -13,6 +13,7 @@ mod figures;
 pub mod histograms;
 pub mod indexes;
 pub mod intervals;
+mod origin;
 pub mod phases;
 pub mod points;
 pub mod probes;
@@ -21,8 +22,9 @@ pub mod requests;
 pub mod runs;
 pub mod transfer;
 
-use brunt_core::Nanos;
 use brunt_lake::Table;
+
+pub use origin::RunOrigin;
 
 /// All tables; each is a folder of the result.
 #[rustfmt::skip]
@@ -44,17 +46,6 @@ pub const TABLES: &[&Table] = &[
     &transfer::TABLE,
     &environment::TABLE,
 ];
-
-/// The run and trial to which a row belongs.
-#[derive(Clone, Copy, Debug)]
-pub struct RunOrigin {
-    /// Number of the run among all runs.
-    pub run: u32,
-    /// Trial of a rate search, from 0.
-    pub trial: u32,
-    /// Start of the run's workers: zero of all times in the tables.
-    pub origin: Nanos,
-}
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use brunt_lake::{Batch, Coding, Column, Table};
 
-use super::RunOrigin;
+use super::origin::RunOrigin;
 use crate::event::Sample;
 
 /// See its doc.

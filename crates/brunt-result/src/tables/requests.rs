@@ -3,8 +3,8 @@
 use crate::RequestRecord;
 use brunt_lake::{Batch, Coding, Column, Table};
 
-use super::RunOrigin;
 use super::figures::OP;
+use super::origin::RunOrigin;
 
 /// See its doc.
 pub const TABLE: Table = Table {

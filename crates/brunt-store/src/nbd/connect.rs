@@ -20,7 +20,7 @@ use rustls::ClientConnection;
 
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
-use super::haggling::{NbdHaggling, NbdStep, NbdWishes};
+use super::handshake::{NbdHandshake, NbdStep, NbdWishes};
 use super::url::{NbdAddress, NbdConfig};
 
 /// The reply to a query about one extent, in either width, or an error with its text.
@@ -126,7 +126,7 @@ fn negotiate(
     deadline: Instant,
 ) -> Result<(Wire, NbdStep), NbdConnectError> {
     let mut wire = Wire::connect(config.address.clone(), deadline)?;
-    let mut haggling = NbdHaggling::new(NbdWishes {
+    let mut handshake = NbdHandshake::new(NbdWishes {
         export: config.export.clone(),
         headers,
         tls: config.tls.is_some(),
@@ -134,18 +134,18 @@ fn negotiate(
     });
     loop {
         // Bounded by the longest reply in the handshake.
-        let mut bytes = vec![0; haggling.wants()];
+        let mut bytes = vec![0; handshake.wants()];
         if let Err(error) = wire.read(&mut bytes, "the handshake") {
             return Err(match error {
                 NbdConnectError::Io(address, _, error)
-                    if haggling.is_silent() && error.kind() == io::ErrorKind::UnexpectedEof =>
+                    if handshake.is_silent() && error.kind() == io::ErrorKind::UnexpectedEof =>
                 {
                     NbdConnectError::HungUp(address, config.export.clone())
                 }
                 error => error,
             });
         }
-        let step = haggling
+        let step = handshake
             .on_bytes(&bytes)
             .map_err(|refusal| NbdConnectError::Refused(wire.address.clone(), refusal))?;
         match step {
@@ -157,7 +157,7 @@ fn negotiate(
                     .as_ref()
                     .expect("TLS is asked for only where it is configured");
                 wire.begin_tls(tls.begin())?;
-                wire.send(&haggling.on_tls(), "the handshake")?;
+                wire.send(&handshake.on_tls(), "the handshake")?;
             }
             over @ (NbdStep::Done(_) | NbdStep::Listed(..)) => return Ok((wire, over)),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_block::ReconnectError;
 use brunt_block::table::OpenError;
 
-use super::haggling::NbdRefusal;
+use super::handshake::NbdRefusal;
 use super::url::NbdAddress;
 
 /// Why connecting failed.

@@ -369,14 +369,14 @@ impl Device for NbdDevice {
             let counts = link.session.counts();
             health.retries += counts.replays;
             health.timeouts += counts.timeouts;
-            health.reconnects += link.comeback.reconnects();
+            health.reconnects += link.reconnect.reconnects();
             health.connect_retries += link.connect_retries;
             let words = counts
                 .words
                 .as_ref()
                 .map(|words| format!("the server says '{words}'"));
             let trouble = link
-                .comeback
+                .reconnect
                 .trouble()
                 .cloned()
                 .or(words)

@@ -1,4 +1,4 @@
-//! An export as negotiated in a handshake. Created by `haggling`, used by everything after it.
+//! An export as negotiated in a handshake. Created by `handshake`, used by everything after it.
 //!
 //! The one rule: a feature is used only if [`NbdExport::has`] its flag.
 

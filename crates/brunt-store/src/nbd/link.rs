@@ -7,7 +7,9 @@ use std::io;
 use std::time::Duration;
 
 use brunt_block::table::OpenError;
-use brunt_block::{Comeback, Completion, DeviceError, Lent, Request, Returning, Ring, Stream};
+use brunt_block::{
+    Completion, DeviceError, Lent, ReconnectState, Reconnecting, Request, Ring, Stream,
+};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::ParseError;
 use brunt_wire::nbd::export_flag::READ_ONLY;
@@ -37,7 +39,7 @@ pub(super) struct NbdLink {
     stuck: Vec<u16>,
     /// Requests that arrived after the link gave up, or that no server would accept.
     pub refused: Vec<Completion>,
-    pub comeback: Comeback<NbdConnection, NbdConnectError>,
+    pub reconnect: ReconnectState<NbdConnection, NbdConnectError>,
     ring: Ring,
     config: NbdConfig,
     block_bytes: u32,
@@ -84,7 +86,7 @@ impl NbdLink {
             lent: vec![None; depth as usize],
             stuck: Vec::with_capacity(depth as usize),
             refused: Vec::new(),
-            comeback: Comeback::up(config.reconnect, config.timeout, ring, connect),
+            reconnect: ReconnectState::up(config.reconnect, config.timeout, ring, connect),
             ring: ring.clone(),
             config: config.clone(),
             block_bytes,
@@ -101,7 +103,7 @@ impl NbdLink {
 
     /// Accepts a request that the device has checked.
     pub fn submit(&mut self, request: Request, now: Nanos) {
-        if self.comeback.is_dead() {
+        if self.reconnect.is_dead() {
             return self.refuse(request, DeviceError::Gone);
         }
         self.session
@@ -126,7 +128,7 @@ impl NbdLink {
         if !self.refused.is_empty() {
             return Nanos(0);
         }
-        self.comeback.deadline().min(self.session.deadline())
+        self.reconnect.deadline().min(self.session.deadline())
     }
 
     /// Sends everything that is ready.
@@ -157,9 +159,9 @@ impl NbdLink {
     pub fn poll(&mut self, clock: &Clock, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
         let now = clock.now();
-        if !self.comeback.is_up() {
-            if !self.comeback.is_dead() {
-                self.come_back(now);
+        if !self.reconnect.is_up() {
+            if !self.reconnect.is_dead() {
+                self.continue_reconnecting(now);
             }
             self.complete(done);
             self.send();
@@ -288,20 +290,20 @@ impl NbdLink {
         }
         self.receiving = Receiving::Header;
         self.session.detach();
-        self.start_over(&why, Duration::ZERO, now);
+        self.start_reconnecting(&why, Duration::ZERO, now);
     }
 }
 
-impl Returning for NbdLink {
-    type Came = NbdConnection;
+impl Reconnecting for NbdLink {
+    type Connection = NbdConnection;
     type Error = NbdConnectError;
 
-    fn comeback(&self) -> &Comeback<NbdConnection, NbdConnectError> {
-        &self.comeback
+    fn reconnect(&self) -> &ReconnectState<NbdConnection, NbdConnectError> {
+        &self.reconnect
     }
 
-    fn comeback_mut(&mut self) -> &mut Comeback<NbdConnection, NbdConnectError> {
-        &mut self.comeback
+    fn reconnect_mut(&mut self) -> &mut ReconnectState<NbdConnection, NbdConnectError> {
+        &mut self.reconnect
     }
 
     fn name(&self) -> String {

@@ -2,7 +2,7 @@
 //! others) as a device on the ring, and a server.
 //!
 //! - [`url`]: URLs as specified for the protocol, and their options;
-//! - [`haggling`]: the handshake, without I/O;
+//! - [`handshake`]: the handshake, without I/O;
 //! - [`connect`]: connects, blocking, with a deadline; queries export lists and block status;
 //! - [`session`]: requests and replies of one connection, without I/O;
 //! - [`device`]: the backend; `link`, one connection on the ring and its reconnection;
@@ -16,11 +16,11 @@
 pub mod connect;
 mod connect_error;
 pub mod device;
+pub mod device_errors;
 mod export;
-pub mod haggling;
+pub mod handshake;
 mod link;
 mod pem;
-pub mod said;
 pub mod server;
 pub mod session;
 mod tls;

@@ -9,7 +9,7 @@ use brunt_block::ReconnectError;
 use brunt_block::table::OpenError;
 use brunt_wire::sheepdog::result;
 
-use super::said::SheepdogResult;
+use super::device_errors::SheepdogResult;
 
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]

@@ -20,9 +20,9 @@ use brunt_wire::sheepdog::SheepdogInode;
 
 use super::connect::{self, SheepdogConnection, SheepdogLock};
 use super::connect_error::SheepdogConnectError;
+use super::device_errors::SheepdogResult;
 use super::link::SheepdogLink;
 use super::objects::SheepdogObjects;
-use super::said::SheepdogResult;
 use super::session::DEPTH_MAX;
 use super::url::{OPTIONS, SheepdogConfig};
 
@@ -284,7 +284,7 @@ impl Device for SheepdogDevice {
             let counts = link.session.counts();
             health.retries += counts.replays;
             health.timeouts += counts.timeouts;
-            health.reconnects += link.comeback.reconnects();
+            health.reconnects += link.reconnect.reconnects();
             health.connect_retries += link.connect_retries;
             let result = counts
                 .result
@@ -292,7 +292,7 @@ impl Device for SheepdogDevice {
             let no_cache = counts
                 .no_cache
                 .then(|| "the server has no object cache to flush".to_string());
-            let trouble = link.comeback.trouble().cloned().or(result).or(no_cache);
+            let trouble = link.reconnect.trouble().cloned().or(result).or(no_cache);
             health.trouble = trouble
                 .or_else(|| link.connect_trouble.clone())
                 .or(health.trouble);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use brunt_block::table::OpenError;
 use brunt_block::{
-    Bell, Comeback, Completion, DeviceError, Lent, Request, Returning, Ring, Stream,
+    Bell, Completion, DeviceError, Lent, ReconnectState, Reconnecting, Request, Ring, Stream,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::sheepdog::SheepdogResponse;
@@ -43,7 +43,7 @@ pub(super) struct SheepdogLink {
     stuck: Vec<u16>,
     /// Requests that arrived after the link gave up, or that no server would accept.
     pub refused: Vec<Completion>,
-    pub comeback: Comeback<SheepdogConnection, SheepdogConnectError>,
+    pub reconnect: ReconnectState<SheepdogConnection, SheepdogConnectError>,
     ring: Ring,
     config: SheepdogConfig,
     /// Number of failed attempts to connect on opening.
@@ -103,7 +103,7 @@ impl SheepdogLink {
             lent: vec![None; depth as usize],
             stuck: Vec::with_capacity(depth as usize),
             refused: Vec::new(),
-            comeback: Comeback::up(config.reconnect, config.timeout, ring, connect),
+            reconnect: ReconnectState::up(config.reconnect, config.timeout, ring, connect),
             ring: ring.clone(),
             config: config.clone(),
             connect_retries: connection.retries.into(),
@@ -116,7 +116,7 @@ impl SheepdogLink {
 
     /// Accepts a request that the device has checked.
     pub fn submit(&mut self, request: Request, now: Nanos) {
-        if self.comeback.is_dead() {
+        if self.reconnect.is_dead() {
             return self.refuse(request, DeviceError::Gone);
         }
         self.session
@@ -141,7 +141,7 @@ impl SheepdogLink {
         if !self.refused.is_empty() {
             return Nanos(0);
         }
-        self.comeback.deadline().min(self.session.deadline())
+        self.reconnect.deadline().min(self.session.deadline())
     }
 
     /// Sends everything that is ready.
@@ -179,9 +179,9 @@ impl SheepdogLink {
         // Taken before the parked tasks are checked: a claim is released before the bell rings.
         self.bell.take();
         self.session.look_at_parked(now);
-        if !self.comeback.is_up() {
-            if !self.comeback.is_dead() {
-                self.come_back(now);
+        if !self.reconnect.is_up() {
+            if !self.reconnect.is_dead() {
+                self.continue_reconnecting(now);
             }
             self.complete(done);
             self.send();
@@ -313,20 +313,20 @@ impl SheepdogLink {
         }
         self.receiving = Receiving::Header;
         self.session.detach();
-        self.start_over(&why, Duration::ZERO, now);
+        self.start_reconnecting(&why, Duration::ZERO, now);
     }
 }
 
-impl Returning for SheepdogLink {
-    type Came = SheepdogConnection;
+impl Reconnecting for SheepdogLink {
+    type Connection = SheepdogConnection;
     type Error = SheepdogConnectError;
 
-    fn comeback(&self) -> &Comeback<SheepdogConnection, SheepdogConnectError> {
-        &self.comeback
+    fn reconnect(&self) -> &ReconnectState<SheepdogConnection, SheepdogConnectError> {
+        &self.reconnect
     }
 
-    fn comeback_mut(&mut self) -> &mut Comeback<SheepdogConnection, SheepdogConnectError> {
-        &mut self.comeback
+    fn reconnect_mut(&mut self) -> &mut ReconnectState<SheepdogConnection, SheepdogConnectError> {
+        &mut self.reconnect
     }
 
     fn name(&self) -> String {

@@ -13,9 +13,9 @@
 pub mod connect;
 mod connect_error;
 pub mod device;
+pub mod device_errors;
 mod link;
 pub mod objects;
-pub mod said;
 pub mod session;
 pub mod url;
 

@@ -17,6 +17,7 @@ mod link_options;
 mod mistake;
 mod names;
 mod own_targets;
+mod parse;
 mod plan;
 mod precision;
 mod replays;
@@ -32,7 +33,7 @@ pub(crate) mod wording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use brunt_block::{Congestion, CongestionError};
+use brunt_block::Congestion;
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
@@ -46,7 +47,6 @@ pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
-use mistake::Source;
 #[cfg(test)]
 pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
@@ -60,10 +60,10 @@ pub use services::{
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
 
-use crate::fault::{FaultEntry, FileMistake};
+use crate::fault::FaultEntry;
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use crate::role::{self, Cast, PlannedRole};
-use brunt_probe::{Probes, ProbesError};
+use brunt_probe::Probes;
 
 /// Maximum number of runs of an experiment: a sweep with more is probably a mistake.
 pub const RUNS_MAX: usize = 100_000;
@@ -158,178 +158,6 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads a file's text and what it includes, and checks everything that can be checked without its devices. `name`
-    /// is the file's path: included files are resolved relative to it.
-    ///
-    /// # Errors
-    /// The first mistake, with its position.
-    pub fn parse(name: &str, text: &str) -> Result<Experiment, Box<FileError>> {
-        Experiment::parse_with(name, text, &include::load)
-    }
-
-    fn parse_with(
-        name: &str,
-        text: &str,
-        load: include::Loader<'_>,
-    ) -> Result<Experiment, Box<FileError>> {
-        let texts = include::Texts::default();
-        let source = include::read(name, text, &texts, load)?;
-        let mut experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
-            .map_err(|error| {
-            let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
-            nearer.unwrap_or_else(|| source.unreadable(&error, None))
-        })?;
-        experiment.read_files(&source)?;
-        experiment.settle_replays(&source);
-        experiment.settle_intervals(&source);
-        experiment.settle_hosts(&source);
-        experiment.check(&source)?;
-        Ok(experiment)
-    }
-
-    /// Reads the tables that links and their faults name, each relative to the file that names it.
-    fn read_files(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (link, entry) in self.lab.iter_mut().flat_map(|lab| &mut lab.links) {
-            let whole = |key: &[&'static str]| [&["lab", "links", link.as_str()], key].concat();
-            let read = entry.read_files(&|key| source.folder(&whole(key)));
-            read.map_err(|(key, error)| {
-                source.mistake(&whole(key), format!("distribution: {error}"), None)
-            })?;
-        }
-        for (index, fault) in self.fault.iter_mut().enumerate() {
-            let place = index.to_string();
-            let read = fault
-                .kind
-                .as_kind_mut()
-                .read_files(&|key| source.folder(&[&["fault", place.as_str()], key].concat()));
-            read.map_err(|FileMistake { key, what }| {
-                let what = format!("fault {}: {what}", index + 1);
-                source.mistake(&[&["fault", place.as_str()], key].concat(), what, None)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn check(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let nothing = |key: &str, example: &str| {
-            let help = format!("add one, such as\n{example}");
-            Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
-        };
-        let blocks =
-            !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
-        if blocks && self.targets.is_empty() {
-            return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
-        }
-        if blocks && self.workloads.is_empty() {
-            return nothing(
-                "workloads",
-                "[workloads.random-read]\nstop = { time = \"10s\" }",
-            );
-        }
-        if !(1..=REPETITIONS_MAX).contains(&self.repetitions) {
-            let what = format!(
-                "{} repetitions; write 1 to {REPETITIONS_MAX}",
-                self.repetitions
-            );
-            return Err(source.mistake(&["repetitions"], what, None));
-        }
-        self.check_names(source)?;
-        self.check_precision(source)?;
-        self.check_congestion(source)?;
-        for (name, target) in &self.targets {
-            if let Err((key, what, help)) = target.check() {
-                return Err(source.mistake(
-                    &["targets", name, key],
-                    format!("target {name}: {what}"),
-                    help,
-                ));
-            }
-        }
-        self.check_workloads_of_targets(source)?;
-        for url in &self.allow_overwrite {
-            if !self.targets.values().any(|target| target.place() == url) {
-                let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
-                let what = format!(
-                    "allow_overwrite names {url}, which is not a target of this experiment"
-                );
-                let help = format!("the targets' URLs are {}", urls.join(", "));
-                return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
-            }
-        }
-        for (name, workload) in &self.workloads {
-            if let Err(error) = workload.check() {
-                let mut path = vec!["workloads", name.as_str()];
-                path.extend(error.key.split('.'));
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-        }
-        self.check_replays(source)?;
-        self.check_own_targets(source)?;
-        self.check_together(source)?;
-        self.check_requirements(source)?;
-        for (name, load) in &self.filesystems {
-            if let Err(error) = load.check() {
-                let path = ["filesystems", name.as_str(), error.key];
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-            if self.targets.contains_key(name) {
-                let what = format!(
-                    "{name} is both a target and a file system: results could not tell them apart"
-                );
-                return Err(source.mistake(
-                    &["filesystems", name],
-                    what,
-                    Some("rename one of them".into()),
-                ));
-            }
-        }
-        if let Err(ProbesError { key, what }) = self.probes.check() {
-            return Err(source.mistake(&["probes", key], what, None));
-        }
-        let hosts = self.check_hosts(source)?;
-        self.check_services(source, &hosts)?;
-        self.check_elsewhere(source, &hosts)?;
-        self.check_service_hosts(source, &hosts)?;
-        self.check_faults(source)?;
-        self.check_clients(source)?;
-        self.check_sweep(source)?;
-        self.check_lab(source, &hosts)
-    }
-
-    /// Checks that the workloads that targets list exist.
-    fn check_workloads_of_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (name, target) in &self.targets {
-            let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
-            if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
-                let what = format!("target {name}: there is no workload {unknown}");
-                let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
-                let help = Some(format!("there are {}", known.join(", ")));
-                return Err(source.mistake(&["targets", name, "workloads"], what, help));
-            }
-            if target.workloads.as_ref().is_some_and(Vec::is_empty) && !self.is_of_a_group(name) {
-                let what = format!("target {name} has no workload");
-                return Err(source.mistake(&["targets", name, "workloads"], what, None));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the kernel supports the congestion control. In a lab, every user may use any that the kernel has.
-    fn check_congestion(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let Some(congestion) = self.congestion else {
-            return Ok(());
-        };
-        match congestion.check() {
-            Err(CongestionError::Forbidden { .. }) if self.lab.is_some() => Ok(()),
-            Err(error) => Err(source.mistake(
-                &["congestion"],
-                format!("congestion: {error}"),
-                error.advice(),
-            )),
-            Ok(()) => Ok(()),
-        }
-    }
-
     /// The URL that opens a target. If the experiment serves it, `address` is where its role listens.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));

@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HostName;
-use super::kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher, check_address};
-use crate::lab::BuiltLab;
+use super::kind::{
+    HostInfo, HostKind, KeyMistake, LabLaunchers, LaunchError, Launcher, check_address,
+};
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "host by agent",
@@ -65,7 +66,7 @@ impl HostKind for AgentHost {
     fn launcher(
         &self,
         name: &HostName,
-        _lab: Option<&BuiltLab>,
+        _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Err(LaunchError::Elsewhere(name.clone()))
     }

@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HostName;
-use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
-use crate::lab::BuiltLab;
+use super::kind::{HostInfo, HostKind, LabLaunchers, LaunchError, Launcher};
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "guest",
@@ -54,7 +53,7 @@ impl HostKind for GuestHost {
     fn launcher(
         &self,
         name: &HostName,
-        _lab: Option<&BuiltLab>,
+        _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Err(LaunchError::Elsewhere(name.clone()))
     }

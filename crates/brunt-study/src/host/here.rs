@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HostName;
-use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
-use crate::lab::BuiltLab;
+use super::kind::{HostInfo, HostKind, LabLaunchers, LaunchError, Launcher};
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "this machine",
@@ -34,7 +33,7 @@ impl HostKind for Here {
     fn launcher(
         &self,
         name: &HostName,
-        _lab: Option<&BuiltLab>,
+        _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Ok(Arc::new(OnThisMachine { name: name.clone() }))
     }

@@ -14,7 +14,6 @@ use brunt_host::HostPlace;
 use brunt_lab::LabError;
 
 use super::HostName;
-use crate::lab::BuiltLab;
 
 /// Describes a kind of host, for the table of kinds.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,7 @@ pub trait HostKind: Debug + Send + Sync {
     fn launcher(
         &self,
         name: &HostName,
-        lab: Option<&BuiltLab>,
+        lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError>;
 
     /// The interfaces that it bridges, if it acts as a bridge.
@@ -136,6 +135,15 @@ pub enum LaunchError {
         /// The lookup's error.
         source: io::Error,
     },
+}
+
+/// A running lab, which starts programs on its hosts.
+pub trait LabLaunchers {
+    /// Starts programs on this host.
+    ///
+    /// # Errors
+    /// There is no such host.
+    fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError>;
 }
 
 /// Starts programs on a host.

@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HostName;
-use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
-use crate::lab::BuiltLab;
+use super::kind::{HostInfo, HostKind, LabLaunchers, LaunchError, Launcher};
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "host of the lab",
@@ -50,7 +49,7 @@ impl HostKind for LabHost {
     fn launcher(
         &self,
         name: &HostName,
-        lab: Option<&BuiltLab>,
+        lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
         let lab = lab.ok_or_else(|| LaunchError::NoLab(name.clone()))?;
         Ok(lab.launcher(name)?)

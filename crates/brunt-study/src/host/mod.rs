@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use agent::AgentHost;
 pub use guest::GuestHost;
 pub use here::{Here, OnThisMachine};
-pub use kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher};
+pub use kind::{HostInfo, HostKind, KeyMistake, LabLaunchers, LaunchError, Launcher};
 pub use kinds::{HOST_KINDS, HostEntry, HostSettings};
 pub use lab::LabHost;
 pub use name::{HostName, LOCAL};
@@ -297,6 +297,7 @@ impl KnownHost {
     /// # Errors
     /// The host isn't running.
     pub fn launcher(&self, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        let lab = lab.map(|lab| lab as &dyn LabLaunchers);
         self.settings.as_kind().launcher(&self.name, lab)
     }
 

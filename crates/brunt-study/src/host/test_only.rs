@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostName;
 use super::here::Here;
-use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
-use crate::lab::BuiltLab;
+use super::kind::{HostInfo, HostKind, LabLaunchers, LaunchError, Launcher};
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "machine by test_only",
@@ -34,7 +33,7 @@ impl HostKind for TestOnly {
     fn launcher(
         &self,
         name: &HostName,
-        lab: Option<&BuiltLab>,
+        lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Here {}.launcher(name, lab)
     }

@@ -18,7 +18,7 @@ use brunt_core::{Clock, random::Random};
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
 
 use crate::experiment::LabEntry;
-use crate::host::{HostName, Hosts, Launcher};
+use crate::host::{HostName, Hosts, LabLaunchers, Launcher};
 use brunt_probe::{Network, Watch, Watching};
 
 pub use hook::hook;
@@ -101,17 +101,6 @@ impl BuiltLab {
         self.worker.settle()
     }
 
-    /// Starts programs on this host.
-    ///
-    /// # Errors
-    /// There is no such host.
-    pub fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError> {
-        Ok(Arc::new(OnHost {
-            name: host.clone(),
-            host: self.lab().host(host.as_str())?.clone(),
-        }))
-    }
-
     /// Makes a prober watch the network of every host.
     ///
     /// # Errors
@@ -147,6 +136,15 @@ impl BuiltLab {
     /// The lab itself, for faults of its links.
     pub fn lab(&self) -> MutexGuard<'_, Lab> {
         self.lab.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LabLaunchers for BuiltLab {
+    fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError> {
+        Ok(Arc::new(OnHost {
+            name: host.clone(),
+            host: self.lab().host(host.as_str())?.clone(),
+        }))
     }
 }
 

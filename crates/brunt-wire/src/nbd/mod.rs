@@ -1,7 +1,7 @@
 //! The NBD protocol as specified in its document (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the extension
 //! EXTENDED_HEADERS of its branch extension-ext-header). Bytes only; the rules of both ends are in `brunt-store`.
 //!
-//! A connection begins with a greeting and option haggling ([`negotiation`]), then carries requests
+//! A connection begins with a greeting and option negotiation ([`negotiation`]), then carries requests
 //! and replies ([`transmission`]) with one of three styles of headers. All numbers are big-endian.
 //!
 //! The one rule: check a length against a limit of this module before sizing anything by it.

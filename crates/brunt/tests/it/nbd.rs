@@ -18,7 +18,7 @@ use brunt_block::{
     Backend, Completion, Device, DeviceError, Op, RefusalKind, Request, Ring, RingConfig,
     open_url_with, turn,
 };
-use brunt_store::nbd::said;
+use brunt_store::nbd::device_errors;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -465,7 +465,10 @@ fn errors_are_the_servers() {
                 ),
                 "{error:?}"
             );
-            assert_eq!((said::said(&error), one.buf.len()), (Some(5), 4096));
+            assert_eq!(
+                (device_errors::number_of(&error), one.buf.len()),
+                (Some(5), 4096)
+            );
         }
         let error = hand.write(0, 4096, 1, false).unwrap_err();
         assert_eq!(error.to_string(), "the server answers NBD_ENOSPC (28)");

@@ -1,10 +1,10 @@
 //! Reports that the capture's clock was set during the capture.
 
 use brunt_core::units::counted;
+use brunt_result::capture::Finding;
 
-use super::Rule;
+use super::rule::Rule;
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

@@ -1,9 +1,10 @@
 //! Finds data that is flushed after every write or two.
 
-use super::Rule;
+use brunt_result::capture::Finding;
+
+use super::rule::Rule;
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
-use crate::dissect::iscsi::commands::{SCSI_SYNCHRONIZE_CACHE, SCSI_WRITE};
+use crate::dissect::iscsi::kinds::{SCSI_SYNCHRONIZE_CACHE, SCSI_WRITE};
 use crate::dissect::rpc::{COMMIT, WRITE};
 use crate::ledger::Ledger;
 

@@ -1,8 +1,9 @@
 //! Finds duplicate data and zeros.
 
-use super::Rule;
+use brunt_result::capture::Finding;
+
+use super::rule::Rule;
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

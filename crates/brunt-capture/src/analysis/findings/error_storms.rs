@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use brunt_core::units::counted;
+use brunt_result::capture::Finding;
 use brunt_wire::scsi::sense::ScsiStatus;
 
-use super::{Rule, percent};
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::dissect::iscsi::SCSI;
 use crate::ledger::Ledger;
 

@@ -1,8 +1,9 @@
 //! Finds clients that request the attributes of the same file over and over.
 
-use super::{Rule, percent};
+use brunt_result::capture::Finding;
+
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::dissect::rpc::GETATTR;
 use crate::ledger::Ledger;
 

@@ -1,8 +1,9 @@
 //! Finds a few files that take much of the load.
 
-use super::{Rule, percent};
+use brunt_result::capture::Finding;
+
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
 

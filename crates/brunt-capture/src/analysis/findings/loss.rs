@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use brunt_core::units::format_size;
+use brunt_result::capture::Finding;
 
-use super::{Rule, percent};
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

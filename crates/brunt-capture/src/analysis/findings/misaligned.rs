@@ -1,10 +1,10 @@
 //! Finds clients that read and write at offsets that are not a multiple of 4,096 bytes.
 
 use brunt_core::units::counted;
+use brunt_result::capture::Finding;
 
-use super::{Rule, percent};
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

@@ -11,18 +11,14 @@ mod loss;
 mod misaligned;
 mod not_understood;
 mod one_sided;
+mod rule;
 mod slow_tail;
 
-use super::Analysis;
-use super::report::Finding;
-use crate::ledger::Ledger;
+use brunt_result::capture::Finding;
 
-/// A rule that may report findings.
-struct Rule {
-    find: fn(&Analysis, &Ledger, &mut Vec<Finding>),
-    /// Whether it needs more than a handful of operations.
-    needs_operations: bool,
-}
+use super::Analysis;
+use crate::ledger::Ledger;
+use rule::Rule;
 
 /// All rules, in the order of their findings. Losses come first: if most data is missing, the few remaining
 /// operations prove nothing else.
@@ -51,10 +47,6 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
         (rule.find)(analysis, ledger, &mut findings);
     }
     findings
-}
-
-fn percent(part: u64, whole: u64) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
 }
 
 #[cfg(test)]

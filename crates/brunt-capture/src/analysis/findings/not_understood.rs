@@ -1,9 +1,10 @@
 //! Detects captures of other traffic; reported however few operations there are, since this may be why there
 //! are none.
 
-use super::{Rule, percent};
+use brunt_result::capture::Finding;
+
+use super::rule::{Rule, percent};
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

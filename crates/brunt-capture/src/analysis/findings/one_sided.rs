@@ -1,9 +1,10 @@
 //! Detects captures of one direction only; reported however few operations there are, since replies alone
 //! yield none.
 
-use super::Rule;
+use brunt_result::capture::Finding;
+
+use super::rule::Rule;
 use crate::analysis::Analysis;
-use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.

@@ -1,7 +1,9 @@
 //! Finds operations with a tail latency far above the typical one.
 
-use super::Rule;
-use crate::analysis::report::{Finding, time};
+use brunt_result::capture::Finding;
+
+use super::rule::Rule;
+use crate::analysis::report::time;
 use crate::analysis::{Analysis, Quantiles};
 use crate::ledger::Ledger;
 

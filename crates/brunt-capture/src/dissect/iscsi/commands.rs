@@ -1,87 +1,17 @@
-//! SCSI commands: names, and the fields of their CDBs that determine kinds, blocks and statuses. The one rule:
-//! a command that is not in the table is still an operation, of kind "SCSI OTHER".
+//! SCSI commands: the fields of their CDBs that determine kinds and blocks, and the names of statuses. The one rule:
+//! an unknown command is still an operation: its place is that of "SCSI OTHER".
 
-use brunt_result::OpKind;
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
 use brunt_wire::scsi::sense::ScsiStatus;
 
-use super::Iscsi;
-use crate::dissect::OperationInfo;
-use crate::operation::{OperationKind, TransferDirection};
+use crate::key::TransferDirection;
 
-/// The kinds, in the order of `place`.
-pub const KINDS: [OperationInfo; 17] = [
-    OperationInfo::of("SCSI READ", OpKind::Read),
-    OperationInfo::of("SCSI WRITE", OpKind::Write),
-    OperationInfo {
-        name: "SCSI SYNCHRONIZE CACHE",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI UNMAP",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI WRITE SAME",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI COMPARE AND WRITE",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI VERIFY",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI TEST UNIT READY",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI INQUIRY",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI READ CAPACITY",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI REPORT LUNS",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI MODE SENSE",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI REQUEST SENSE",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI PERSISTENT RESERVE",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI EXTENDED COPY",
-        op: None,
-    },
-    OperationInfo {
-        name: "SCSI OTHER",
-        op: None,
-    },
-    OperationInfo {
-        name: "iSCSI TASK MANAGEMENT",
-        op: None,
-    },
-];
-/// Writes to a logical unit.
-pub const SCSI_WRITE: OperationKind = OperationKind::of::<Iscsi>(1);
-/// Makes written data durable.
-pub const SCSI_SYNCHRONIZE_CACHE: OperationKind = OperationKind::of::<Iscsi>(2);
 const OTHER: u16 = 15;
-const TASK_MANAGEMENT: u16 = 16;
+/// The index of the kind of task management functions.
+pub const TASK_MANAGEMENT: u16 = 16;
 
-const fn place(cdb: &Cdb) -> u16 {
+/// The index of a command's kind.
+pub const fn place(cdb: &Cdb) -> u16 {
     match cdb[0] {
         op::READ_6 | op::READ_10 | op::READ_12 | op::READ_16 => 0,
         op::WRITE_6 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 | op::WRITE_ATOMIC_16 => 1,
@@ -102,11 +32,6 @@ const fn place(cdb: &Cdb) -> u16 {
         op::EXTENDED_COPY => 14,
         _ => OTHER,
     }
-}
-
-/// The kind of a command; `None` stands for task management.
-pub fn kind(cdb: Option<&Cdb>) -> OperationKind {
-    OperationKind::of::<Iscsi>(cdb.map_or(TASK_MANAGEMENT, place))
 }
 
 /// Direction in which a command moves block data, if it does.

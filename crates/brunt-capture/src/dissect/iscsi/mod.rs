@@ -13,24 +13,30 @@ pub mod commands;
 mod digests;
 mod frames;
 mod headers;
+mod id;
+pub mod kinds;
 mod login;
 pub mod tables;
+mod task;
 mod tasks;
 
 use brunt_wire::iscsi::pdu::{self, Opcode, code};
 use brunt_wire::scsi::sense::Sense;
 use brunt_wire::scsi::unmap;
 
-use super::{
-    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing,
-};
+use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, ProtocolInfo, Standing};
 use crate::checksum::{BLOCK_BYTES, BlockSums};
 use crate::limits::Limits;
-use crate::operation::{ChecksumRun, FileKey, Message, MessagePlace, Operation, Protocol, Sink};
+use crate::operation::{ChecksumRun, Message, MessagePlace, Sink};
+pub(crate) use id::SCSI;
+pub use task::Scsi;
+
 use digests::Digests;
 use frames::{GapInPdu, Half, PduEvent};
+use id::{DATA_WITHOUT_TASK, IscsiId, PDUS_REJECTED};
 use login::CapturedLogin;
-use tasks::{ScsiSession, ScsiTask, ScsiTasks, TaskAnswer, file_of, name_of};
+use task::{ScsiSession, ScsiTask, TaskAnswer, file_of};
+use tasks::ScsiTasks;
 
 /// The port that targets listen on.
 const PORT: u16 = 3260;
@@ -40,40 +46,6 @@ const SENSE_BYTES_MAX: usize = 254;
 const NAMED_MAX: usize = 1024;
 /// Maximum data kept for an UNMAP list or a capacity: 1,024 extents.
 const LIST_BYTES_MAX: usize = 8 + 16 * 1024;
-
-/// The protocol of all operations here.
-pub const SCSI: Protocol = Protocol::of::<Iscsi>(0);
-
-/// Indexes of the counters.
-const PDUS_REJECTED: usize = 0;
-const DATA_WITHOUT_TASK: usize = 1;
-
-/// A task with its response: the iSCSI-specific part of an operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Scsi<'a> {
-    /// The request, and the data that moved.
-    pub task: &'a ScsiTask,
-    /// The response; `None` if none was captured.
-    pub answer: Option<&'a TaskAnswer>,
-    /// Its session.
-    pub session: ScsiSession<'a>,
-}
-
-impl OwnPart for Scsi<'_> {
-    fn each_name(
-        &self,
-        operation: &Operation<'_>,
-        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
-    ) {
-        if let (true, Some(file)) = (self.task.tells_name, operation.summary.file) {
-            tell(
-                file,
-                None,
-                name_of(self.task.lun, self.session.target).as_bytes(),
-            );
-        }
-    }
-}
 
 /// One connection: the framing state of each direction, and the login parameters.
 #[derive(Debug, Default)]
@@ -181,9 +153,9 @@ impl Iscsi {
             }
             Opcode::DataIn | Opcode::DataOut => {
                 let counted = u64::from(!self.tasks.waits(flow.connection, tag));
-                *out.ledger.own::<Iscsi>(DATA_WITHOUT_TASK) += counted;
+                *out.ledger.own::<IscsiId>(DATA_WITHOUT_TASK) += counted;
             }
-            Opcode::Reject => *out.ledger.own::<Iscsi>(PDUS_REJECTED) += 1,
+            Opcode::Reject => *out.ledger.own::<IscsiId>(PDUS_REJECTED) += 1,
             // A login uses no digests, and earlier agreements are void.
             Opcode::LoginRequest | Opcode::LoginResponse => connection.digests = Digests::NONE,
             _ => {}
@@ -498,11 +470,11 @@ fn residual(flags: u8, count: u32) -> Option<i64> {
 
 impl Dissector for Iscsi {
     type Connection = IscsiConnection;
-    type Detail<'a> = Scsi<'a>;
+    type Id = IscsiId;
     type Tables = tables::IscsiTables;
     const NAME: &'static str = "iscsi";
     const HELP: &'static str = "iSCSI on any port: SCSI commands and task management";
-    const KINDS: &'static [OperationInfo] = &commands::KINDS;
+    const KINDS: &'static [OperationInfo] = &kinds::KINDS;
     const PROTOCOLS: &'static [ProtocolInfo] = &[ProtocolInfo {
         name: "SCSI",
         status_name: commands::status_name,

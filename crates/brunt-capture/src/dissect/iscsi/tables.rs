@@ -5,8 +5,9 @@ use brunt_lake::{Coding, Column, Table};
 use brunt_wire::iscsi::pdu::{code, lun_number};
 use brunt_wire::nfs::FileHandle;
 
-use super::tasks::{handle_of, name_of};
-use super::{Iscsi, Scsi, commands};
+use super::commands;
+use super::id::IscsiId;
+use super::task::{Scsi, handle_of, name_of};
 use crate::dissect::OwnTables;
 use crate::operation::Operation;
 use crate::trace::common::{Common, FILE, RECORD};
@@ -96,7 +97,7 @@ pub struct IscsiTables {
     extents: Handle<ExtentsTable>,
 }
 
-impl OwnTables<Iscsi> for IscsiTables {
+impl OwnTables<IscsiId> for IscsiTables {
     fn register(registry: &mut Registry) -> IscsiTables {
         IscsiTables {
             commands: registry.add(),

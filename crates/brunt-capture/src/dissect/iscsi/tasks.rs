@@ -2,85 +2,21 @@
 //! each connection; it emits an operation for each task. The one rule: a response belongs to a task only on the
 //! same connection with the same tag (connection allegiance, RFC 7143, 4.2.2), and every task is emitted once.
 
-use brunt_wire::iscsi::pdu::{ScsiCommand, code, lun_number};
-use brunt_wire::nfs::FileHandle;
-use brunt_wire::scsi::sense::Sense;
+use brunt_wire::iscsi::pdu::code;
 use brunt_wire::scsi::unmap::UnmapDescriptor;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::{SCSI, Scsi, commands};
-use crate::dissect::{Detail, Out};
-use crate::operation::{FileKey, Message, Operation, OperationSummary, Peers, Sink};
+use super::id::SCSI;
+use super::task::{Scsi, ScsiSession, ScsiTask, TaskAnswer, name_of};
+use super::{commands, kinds};
+use crate::dissect::{Detail, Out, OwnPart};
+use crate::operation::{FileKey, Operation, OperationSummary, Sink};
 
 /// Interval of checks for tasks that have waited too long.
 const EXPIRE_EVERY_NS: u64 = 1_000_000_000;
 /// Maximum extents of all waiting UNMAPs: 4 MiB of them. Beyond that, an UNMAP's extents are unknown.
 const EXTENTS_MAX: usize = 1 << 18;
-
-/// Data of a task in one direction.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TaskData {
-    /// When the first and the last PDU with data, or bytes of them, were captured.
-    pub first_ns: Option<u64>,
-    /// As above.
-    pub last_ns: Option<u64>,
-    /// Bytes captured.
-    pub bytes: u32,
-    /// Bytes in gaps.
-    pub missing: u32,
-}
-
-impl TaskData {
-    /// Adds bytes.
-    pub fn add(&mut self, bytes: usize, time_ns: u64) {
-        // Reordered packets arrive here in stream order, with later times than what follows.
-        self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
-        self.last_ns = self.last_ns.max(Some(time_ns));
-        self.bytes = self.bytes.saturating_add(bytes as u32);
-    }
-}
-
-/// A command or a task management function.
-#[derive(Clone, Debug)]
-pub struct ScsiTask {
-    /// Its number among all operations.
-    pub record_id: u64,
-    /// Initiator and target.
-    pub peers: Peers,
-    /// The initiator task tag.
-    pub tag: u32,
-    /// The request's PDU.
-    pub request: Message,
-    /// The LUN field.
-    pub lun: [u8; 8],
-    /// Flags and CDB; `None` for task management.
-    pub command: Option<ScsiCommand>,
-    /// The task management function, and the referenced task tag.
-    pub function: Option<(u8, u32)>,
-    /// The key of the logical unit.
-    pub file: FileKey,
-    /// Whether it reveals the logical unit's name.
-    pub tells_name: bool,
-    /// Data from the initiator.
-    pub out: TaskData,
-    /// Data to the initiator.
-    pub into: TaskData,
-    /// Number of R2Ts, and when the first was captured.
-    pub r2ts: u32,
-    /// As above.
-    pub first_r2t_ns: Option<u64>,
-    /// The logical unit's block size, if earlier commands or its capacity showed it.
-    pub unit_block_bytes: Option<u32>,
-    /// The extents that UNMAP frees; `None` until its whole list was captured, and for other commands.
-    pub extents: Option<Vec<UnmapDescriptor>>,
-    /// Tasks outstanding when it arrived, itself included.
-    pub outstanding: u32,
-    /// Its session: [`ScsiSession::number`].
-    pub session: Option<u64>,
-    /// The record of the task management function that aborted it.
-    pub aborted_by: Option<u64>,
-}
 
 /// The tasks that a task management function aborts (RFC 7143, 11.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,51 +43,6 @@ impl AbortScope {
             _ => None,
         }
     }
-}
-
-impl ScsiTask {
-    /// The block size: the requested bytes divided by the requested blocks. WRITE SAME sends one block; for
-    /// UNMAP, it is the logical unit's.
-    pub fn block_bytes(&self) -> Option<u32> {
-        let command = self.command.as_ref()?;
-        let bytes = command.expected_data_transfer_length.get();
-        if commands::is_unmap(&command.cdb) {
-            return self.unit_block_bytes;
-        }
-        if commands::is_write_same(&command.cdb) {
-            return self
-                .unit_block_bytes
-                .or(Some(bytes).filter(|bytes| *bytes >= 512));
-        }
-        commands::direction(&command.cdb)?;
-        let (_, blocks) = commands::blocks(&command.cdb)?;
-        (blocks > 0 && bytes % blocks == 0)
-            .then(|| bytes / blocks)
-            .filter(|bytes| *bytes >= 512)
-    }
-
-    /// Offset of its data on the logical unit, in bytes.
-    pub fn offset(&self) -> Option<u64> {
-        let command = self.command.as_ref()?;
-        commands::direction(&command.cdb)?;
-        let (lba, _) = commands::blocks(&command.cdb)?;
-        lba.checked_mul(self.block_bytes()?.into())
-    }
-}
-
-/// The response to a task.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TaskAnswer {
-    /// The PDU with the status.
-    pub message: Message,
-    /// The SCSI status; `None` for task management and for commands that did not complete at the target.
-    pub status: Option<u8>,
-    /// The iSCSI response code.
-    pub response: u8,
-    /// Sense data, which describes the error.
-    pub sense: Option<Sense>,
-    /// Expected bytes that were not moved; negative if the command would have moved more than expected.
-    pub residual: Option<i64>,
 }
 
 /// All waiting tasks of all connections.
@@ -372,33 +263,19 @@ impl ScsiTasks {
     }
 }
 
-/// What is known of a connection's session.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ScsiSession<'a> {
-    /// A hash of the initiator's name, its part of the session id (ISID), and the target's name.
-    pub number: Option<u64>,
-    /// The target's name.
-    pub target: Option<&'a str>,
-}
-
-/// The file handle that stands for a logical unit.
-pub fn handle_of(lun: [u8; 8], target: Option<&str>) -> Vec<u8> {
-    let mut handle = target.unwrap_or_default().as_bytes().to_vec();
-    handle.extend(lun);
-    handle
-}
-
-/// The file key of a logical unit.
-pub fn file_of(peers: &Peers, lun: [u8; 8], target: Option<&str>) -> FileKey {
-    FileKey::new(peers.server.address, FileHandle(&handle_of(lun, target)))
-}
-
-/// The name of a logical unit.
-pub fn name_of(lun: [u8; 8], target: Option<&str>) -> String {
-    let target = target.unwrap_or("unknown target");
-    match lun_number(lun) {
-        Some(number) => format!("{target}/{number}"),
-        None => format!("{target}/{:016x}", u64::from_be_bytes(lun)),
+impl OwnPart for Scsi<'_> {
+    fn each_name(
+        &self,
+        operation: &Operation<'_>,
+        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
+        if let (true, Some(file)) = (self.task.tells_name, operation.summary.file) {
+            tell(
+                file,
+                None,
+                name_of(self.task.lun, self.session.target).as_bytes(),
+            );
+        }
     }
 }
 
@@ -419,7 +296,7 @@ fn hand_on<S: Sink>(
         _ => &task.into,
     };
     let summary = OperationSummary {
-        kind: commands::kind(cdb),
+        kind: kinds::kind(cdb),
         protocol: SCSI,
         // A response code other than "completed" is a failure, whatever the status is.
         status: answer.and_then(|answer| match (answer.response, answer.status) {

@@ -5,7 +5,7 @@
 use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};
 
-use super::Rpc;
+use super::id::RpcId;
 use crate::dissect::OperationInfo;
 use crate::operation::OperationKind;
 
@@ -140,7 +140,7 @@ const V4: [u16; V4_NUMBERS] = {
 };
 
 const fn kind(name: &str) -> OperationKind {
-    OperationKind::of::<Rpc>(numbered(name))
+    OperationKind::of::<RpcId>(numbered(name))
 }
 
 /// GETATTR, of any version.
@@ -161,13 +161,13 @@ pub const CALLBACK: OperationKind = kind("CALLBACK");
 /// The kind of an NFSv3 procedure.
 #[inline]
 pub const fn of_v3(procedure: v3::Procedure) -> OperationKind {
-    OperationKind::of::<Rpc>(procedure as u16)
+    OperationKind::of::<RpcId>(procedure as u16)
 }
 
 /// The kind of an NFSv4 operation.
 #[inline]
 pub const fn of_v4(op: v4::Op) -> OperationKind {
-    OperationKind::of::<Rpc>(V4[place(op)])
+    OperationKind::of::<RpcId>(V4[place(op)])
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use hashbrown::HashMap;
 
 use super::compound::MovedData;
 use super::data::{DataTarget, emit_run, sum_whole};
-use super::programs::{self, Received};
+use super::message::{MessageEnd, Slot, Token};
+use super::programs::{self, CompletedCall};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Out};
-use crate::operation::{MessagePlace, Peers, Sink};
+use crate::operation::{MessagePlace, Sink};
 
 /// Maximum bytes of a call kept until its reply arrives. A SYMLINK with two long names and a path fits.
 const CALL_BYTES_KEPT_MAX: usize = 8 << 10;
@@ -26,13 +27,6 @@ const NONE: u32 = u32::MAX;
 #[inline]
 fn key(flow: &Flow, direction: u8, xid: rpc::Xid) -> u64 {
     (u64::from(flow.connection << 1 | u32::from(direction)) << 32) | u64::from(xid.0)
-}
-
-/// A call that was registered before all of it had arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
-    slot: u32,
-    record_id: u64,
 }
 
 /// The result of parsing the first bytes of a message.
@@ -64,48 +58,6 @@ struct Seen {
     first_ns: u64,
     last_ns: Option<u64>,
     place: MessagePlace,
-}
-
-/// A message that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct MessageEnd<'a> {
-    /// Its bytes, without any file data that was elided.
-    pub bytes: &'a [u8],
-    /// The offset at which file data was elided.
-    pub elided_at: Option<usize>,
-    /// Whether its end or another part of it was not captured.
-    pub damaged: bool,
-    /// Bytes of file data that were not captured.
-    pub data_missing: u32,
-    /// When its first byte was captured.
-    pub first_ns: u64,
-    /// When its last byte was captured, if it was.
-    pub last_ns: Option<u64>,
-    /// Its position in the packets.
-    pub place: MessagePlace,
-    /// Set if [`Matcher::begin`] registered it.
-    pub token: Option<Token>,
-}
-
-/// A call waiting for its reply.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    key: u64,
-    pub record_id: u64,
-    pub first_ns: u64,
-    pub last_ns: Option<u64>,
-    pub place: MessagePlace,
-    pub peers: Peers,
-    /// Layout of the header in `message`, parsed when the call was registered.
-    header: rpc::CallLayout,
-    message: Vec<u8>,
-    elided_at: Option<usize>,
-    pub damaged: bool,
-    pub data_missing: u32,
-    pub outstanding: u32,
-    /// Neighbours in the order of arrival; `next` also links the free slots.
-    previous: u32,
-    next: u32,
 }
 
 /// The waiting calls.
@@ -429,7 +381,7 @@ impl Matcher {
                 )
             });
         programs::complete(
-            Received {
+            CompletedCall {
                 slot,
                 call: &call,
                 args,

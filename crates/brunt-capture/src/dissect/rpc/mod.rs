@@ -10,8 +10,11 @@
 
 pub mod compound;
 mod data;
+mod exchange;
+mod id;
 mod kinds;
 mod matcher;
+mod message;
 mod names;
 mod programs;
 mod records;
@@ -19,40 +22,19 @@ pub mod tables;
 
 use brunt_wire::rpc;
 
+pub use exchange::{Body, Exchange};
+pub(crate) use id::OTHER as RPC;
 pub(crate) use kinds::{COMMIT, GETATTR, OTHER, WRITE};
-pub use programs::Body;
-pub(crate) use programs::OTHER as RPC;
 
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo,
-    Standing,
+    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, ProtocolInfo, Standing,
 };
 use crate::limits::Limits;
-use crate::operation::{FileKey, MessagePlace, Operation, Sink};
-use matcher::{Matcher, MessageEnd};
+use crate::operation::{MessagePlace, Sink};
+use id::RpcId;
+use matcher::Matcher;
+use message::MessageEnd;
 use records::{RecordContext, Records};
-
-/// A call with its reply: the RPC-specific part of an operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Exchange<'a> {
-    /// The call's header.
-    pub call: &'a rpc::RpcCall<'a>,
-    /// The reply's header.
-    pub reply: Option<&'a rpc::RpcReply<'a>>,
-    /// The arguments and results.
-    pub body: &'a Body<'a>,
-}
-
-impl OwnPart for Exchange<'_> {
-    #[inline]
-    fn each_name(
-        &self,
-        operation: &Operation<'_>,
-        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
-    ) {
-        names::each_name(operation, self.body, tell);
-    }
-}
 
 /// One connection: the framing state of each direction.
 #[derive(Debug, Default)]
@@ -67,11 +49,6 @@ impl RpcConnection {
     }
 }
 
-/// Indexes of the counters.
-const COMPOUNDS_UNPARSED: usize = 0;
-const ATTRIBUTES_UNPARSED: usize = 1;
-const REPLIES_ALONE: usize = 2;
-
 /// The RPC dissector.
 #[derive(Debug)]
 pub struct Rpc {
@@ -80,12 +57,12 @@ pub struct Rpc {
 
 impl Dissector for Rpc {
     type Connection = RpcConnection;
-    type Detail<'a> = Exchange<'a>;
+    type Id = RpcId;
     type Tables = tables::RpcTables;
     const NAME: &'static str = "rpc";
     const HELP: &'static str = "ONC RPC on any port: NFSv3, NFSv4 and MOUNT";
     const KINDS: &'static [OperationInfo] = &kinds::KINDS;
-    const PROTOCOLS: &'static [ProtocolInfo] = programs::PROTOCOLS;
+    const PROTOCOLS: &'static [ProtocolInfo] = id::PROTOCOLS;
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "compounds_unparsed",

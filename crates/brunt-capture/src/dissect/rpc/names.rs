@@ -5,7 +5,8 @@ use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 
-use super::Body;
+use super::exchange::{Body, Exchange};
+use crate::dissect::OwnPart;
 use crate::operation::{FileKey, Operation, leads_on};
 
 /// The current object while walking a compound.
@@ -17,10 +18,21 @@ enum At<'a> {
     Below(FileKey, &'a [u8]),
 }
 
+impl OwnPart for Exchange<'_> {
+    #[inline]
+    fn each_name(
+        &self,
+        operation: &Operation<'_>,
+        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
+        each_name(operation, self.body, tell);
+    }
+}
+
 /// Passes on the names that an operation reveals: the file, the directory it is in, and its name there. Roots
 /// of exports have no directory and the server's path as their name.
 #[inline]
-pub fn each_name(
+fn each_name(
     operation: &Operation<'_>,
     body: &Body<'_>,
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),

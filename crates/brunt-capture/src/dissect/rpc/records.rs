@@ -8,8 +8,9 @@ use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};
 use memchr::memmem;
 
 use super::data::DataTarget;
-use super::matcher::{Begun, Matcher, MessageEnd, Token};
-use super::{REPLIES_ALONE, Rpc};
+use super::id::{REPLIES_ALONE, RpcId};
+use super::matcher::{Begun, Matcher};
+use super::message::{MessageEnd, Token};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Gap, Out, Standing};
 use crate::operation::{MessagePlace, Sink};
@@ -505,7 +506,7 @@ impl Records {
         step.out.ledger.slow_mode_bytes += bytes.len() as u64;
         self.searched += bytes.len() as u64;
         if !self.found && is_like_a_reply(bytes) {
-            *step.out.ledger.own::<Rpc>(REPLIES_ALONE) += 1;
+            *step.out.ledger.own::<RpcId>(REPLIES_ALONE) += 1;
         }
         if !self.tail.is_empty() {
             // A header may begin in the tail of the last piece.

@@ -9,8 +9,8 @@ use brunt_lake::{Column, Table};
 use brunt_result::OpKind;
 
 use super::{
-    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo,
-    Standing,
+    Claim, Counter, Dissector, DissectorId, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables,
+    ProtocolInfo, Standing,
 };
 use crate::dissect::Detail;
 use crate::limits::Limits;
@@ -29,13 +29,20 @@ const LINE_BYTES_MAX: usize = 256;
 /// Maximum requests waiting on one connection.
 const WAITING_MAX: usize = 1024;
 
-const GET: OperationKind = OperationKind::of::<Lines>(0);
-const PUT: OperationKind = OperationKind::of::<Lines>(1);
-const LINES: Protocol = Protocol::of::<Lines>(0);
+const GET: OperationKind = OperationKind::of::<LinesId>(0);
+const PUT: OperationKind = OperationKind::of::<LinesId>(1);
+const LINES: Protocol = Protocol::of::<LinesId>(0);
 
 /// The toy dissector.
 #[derive(Debug)]
 pub struct Lines;
+
+/// Its id.
+pub struct LinesId;
+
+impl DissectorId for LinesId {
+    type Detail<'a> = Asked<'a>;
+}
 
 /// The requested name: the protocol-specific part of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +77,7 @@ impl Tabled for NamesAsked {
 
 pub struct Names(Handle<NamesAsked>);
 
-impl OwnTables<Lines> for Names {
+impl OwnTables<LinesId> for Names {
     fn register(registry: &mut Registry) -> Names {
         Names(registry.add())
     }
@@ -225,7 +232,7 @@ impl Lines {
 
 impl Dissector for Lines {
     type Connection = LinesConnection;
-    type Detail<'a> = Asked<'a>;
+    type Id = LinesId;
     type Tables = Names;
     const NAME: &'static str = "lines";
     const HELP: &'static str = "A toy protocol of lines, for tests";
@@ -287,7 +294,7 @@ impl Dissector for Lines {
             let line = std::mem::take(&mut half.line);
             if std::mem::take(&mut half.is_cut) {
                 out.ledger.slow_mode_bytes += line.len() as u64;
-                *out.ledger.own::<Lines>(0) += 1;
+                *out.ledger.own::<LinesId>(0) += 1;
                 continue;
             }
             let place = MessagePlace {

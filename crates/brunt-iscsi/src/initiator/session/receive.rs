@@ -15,8 +15,8 @@ use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 use super::connection::{DataRange, Queued};
 use super::task::{INDEX_PING, TaskOutcome, TaskState, TaskWork, itt_of};
 use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
+use crate::device_errors;
 use crate::initiator::command::{CommandData, DataDirection};
-use crate::said;
 
 /// Limit for the data of PDUs other than Data-In: sense data has at most 2 + 65,535 bytes, pings
 /// and messages less.
@@ -184,7 +184,7 @@ impl InitiatorSession {
             task.command.direction != DataDirection::In || received == expected - underflow;
         let sense = Sense::parse(sense);
         // A recovered error is a success with a note; the data is complete (SPC-4, 4.5.6).
-        let recovered = said::is_recovered(status, sense.as_ref()) && all_data;
+        let recovered = device_errors::is_recovered(status, sense.as_ref()) && all_data;
         if recovered {
             self.counts.recovered += 1;
             self.counts.last = Some((status, sense));

@@ -10,8 +10,8 @@ use brunt_wire::scsi::sense::{ScsiStatus, key};
 
 use super::InitiatorSession;
 use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
+use crate::device_errors;
 use crate::initiator::command::{self, CommandData, DataDirection, PlannedCommand, Progress};
-use crate::said;
 
 /// How long to wait after BUSY or TASK SET FULL.
 pub(super) const BUSY_WAIT: Duration = Duration::from_millis(10);
@@ -293,7 +293,7 @@ impl InitiatorSession {
             {
                 Err(DeviceError::Unsupported) // INVALID COMMAND OPERATION CODE
             }
-            TaskOutcome::Scsi { status, sense } => Err(said::refused(status, sense)),
+            TaskOutcome::Scsi { status, sense } => Err(device_errors::from_status(status, sense)),
         };
         let task = &mut self.tasks[usize::from(index)];
         task.state = TaskState::Free;

@@ -10,8 +10,8 @@ use brunt_wire::scsi::sense::key;
 
 use super::requests::BUSY_WAIT;
 use super::*;
+use crate::device_errors;
 use crate::initiator::command;
-use crate::said;
 
 const NOW: Nanos = Nanos(1_000_000_000);
 
@@ -257,7 +257,7 @@ fn early_answer_stops_the_data() {
     )
     .unwrap();
     assert!(outgoing(&mut session).is_empty());
-    let expected = said::refused(
+    let expected = device_errors::from_status(
         ScsiStatus::CheckCondition,
         Some(Sense::new(key::DATA_PROTECT, 0x27, 0)),
     );

@@ -11,37 +11,7 @@ use brunt_wire::scsi::sense::{Sense, key};
 use super::{LogicalUnit, UnitState};
 use crate::scsi::attention::Attention;
 use crate::scsi::command::Refused;
-use crate::scsi::{DataIn, Nexus, answers};
-
-/// Who may change the states (TPGS of INQUIRY, SPC-4, table 165).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Alua {
-    /// No asymmetric access: all ports are equal.
-    Off,
-    /// Only the target.
-    #[default]
-    Implicit,
-    /// Only initiators, with SET TARGET PORT GROUPS.
-    Explicit,
-    /// The target and initiators.
-    Both,
-}
-
-impl Alua {
-    /// Bits 5 and 4 of byte 5 of the standard INQUIRY data.
-    pub(in crate::scsi) fn tpgs(self) -> u8 {
-        match self {
-            Alua::Off => 0,
-            Alua::Implicit => 1,
-            Alua::Explicit => 2,
-            Alua::Both => 3,
-        }
-    }
-
-    pub(in crate::scsi) fn is_explicit(self) -> bool {
-        matches!(self, Alua::Explicit | Alua::Both)
-    }
-}
+use crate::scsi::{DataIn, Nexus, replies};
 
 /// The port groups of a unit, with counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +153,7 @@ impl LogicalUnit {
             1 => true,
             _ => return Err(Refused::field(1)),
         };
-        Ok(answers::cut(
+        Ok(replies::cut(
             alua::report(&self.state().groups, extended),
             cdb::be32(cdb, 6),
         ))

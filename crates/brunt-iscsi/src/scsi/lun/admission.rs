@@ -12,7 +12,7 @@ use super::{LogicalUnit, NexusShared, flag, gate, pair_of};
 use crate::scsi::attention::Attention;
 use crate::scsi::command::Refused;
 use crate::scsi::reservation::Allowed;
-use crate::scsi::{Nexus, answers};
+use crate::scsi::{Nexus, replies};
 
 impl LogicalUnit {
     /// Checks whether a command may proceed, apart from its own fields: unit attentions,
@@ -58,10 +58,10 @@ impl LogicalUnit {
             return Err(Refused::Check(self.sanitize.sense()));
         }
         if gate & gate::NO_MEDIUM != 0 && needs_medium(cdb[0]) {
-            return Err(Refused::Check(answers::no_medium()));
+            return Err(Refused::Check(replies::no_medium()));
         }
         if gate & gate::STOPPED != 0 && needs_medium(cdb[0]) {
-            return Err(Refused::Check(answers::stopped()));
+            return Err(Refused::Check(replies::stopped()));
         }
         if gate & gate::LOST != 0 && needs_medium(cdb[0]) {
             // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED

@@ -9,7 +9,6 @@ use brunt_wire::scsi::alua::{AccessState, PortGroup};
 use brunt_wire::scsi::cdb::op;
 use brunt_wire::scsi::persistent::OUT_LIST_BYTES_MAX;
 
-use super::access::Alua;
 use crate::scsi::store::ReservationStore;
 
 /// Maximum number of UNMAP descriptors.
@@ -20,6 +19,36 @@ const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 /// Longest transfer, in bytes: the limit of one data-out buffer.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+
+/// Who may change the states (TPGS of INQUIRY, SPC-4, table 165).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alua {
+    /// No asymmetric access: all ports are equal.
+    Off,
+    /// Only the target.
+    #[default]
+    Implicit,
+    /// Only initiators, with SET TARGET PORT GROUPS.
+    Explicit,
+    /// The target and initiators.
+    Both,
+}
+
+impl Alua {
+    /// Bits 5 and 4 of byte 5 of the standard INQUIRY data.
+    pub(in crate::scsi) fn tpgs(self) -> u8 {
+        match self {
+            Alua::Off => 0,
+            Alua::Implicit => 1,
+            Alua::Explicit => 2,
+            Alua::Both => 3,
+        }
+    }
+
+    pub(in crate::scsi) fn is_explicit(self) -> bool {
+        matches!(self, Alua::Explicit | Alua::Both)
+    }
+}
 
 /// Options of a logical unit.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use super::{LogicalUnit, pair_of};
 use crate::scsi::command::Refused;
 use crate::scsi::management::{AbortRequest, AbortScope};
 use crate::scsi::reservation::ReservationRefusal;
-use crate::scsi::{DataIn, Nexus, answers};
+use crate::scsi::{DataIn, Nexus, replies};
 
 impl LogicalUnit {
     pub(super) fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
@@ -60,7 +60,7 @@ impl LogicalUnit {
             ),
             _ => state.reservations.full_status(),
         };
-        Ok(answers::cut(answer, cdb::list_length(cdb)))
+        Ok(replies::cut(answer, cdb::list_length(cdb)))
     }
 
     /// PERSISTENT RESERVE OUT. Aborts the tasks of preempted nexuses (PREEMPT AND ABORT).

@@ -170,13 +170,11 @@ pub(super) mod tests {
     use super::super::packet::{TCP_PSH as PSH, Train};
     use super::*;
 
-    pub(in super::super) const CLIENT: SocketAddrV4 =
-        SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
-    pub(in super::super) const SERVER: SocketAddrV4 =
-        SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
+    pub(crate) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
+    pub(crate) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
 
     /// A segment with this payload and these flags, and complete checksums.
-    pub(in super::super) fn segment(
+    pub(crate) fn segment(
         from: SocketAddrV4,
         to: SocketAddrV4,
         [sequence, acknowledgement]: [u32; 2],

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use super::super::Direction;
+use super::super::direction::Direction;
 use super::{ACK, CONNECTIONS_MAX, Flow, RST, SYN, Segment, bare, is_before};
 
 /// A receiver that still sends this long after a reset didn't accept it.
@@ -71,7 +71,7 @@ enum Reaction {
 
 /// The resets of a link, if there is a rule.
 #[derive(Debug, Default)]
-pub(in super::super) struct Resetter {
+pub(crate) struct Resetter {
     resets: Option<Resets>,
     /// Resets that were built and not sent yet.
     waiting: Vec<Vec<u8>>,
@@ -79,7 +79,7 @@ pub(in super::super) struct Resetter {
 
 impl Resetter {
     /// Applies a rule; the same rule again changes nothing.
-    pub(in super::super) fn change(&mut self, rule: Option<ResetRule>) {
+    pub(crate) fn change(&mut self, rule: Option<ResetRule>) {
         if self.resets.as_ref().map(|resets| resets.rule) != rule {
             self.resets = rule.map(Resets::new);
             self.waiting.clear();
@@ -88,12 +88,12 @@ impl Resetter {
 
     /// Whether it needs to see frames.
     #[inline]
-    pub(in super::super) fn is_armed(&self) -> bool {
+    pub(crate) fn is_armed(&self) -> bool {
         self.resets.is_some()
     }
 
     /// Processes a frame. Returns how long the rule has been active if the connection cannot be tracked.
-    pub(in super::super) fn look(
+    pub(crate) fn look(
         &mut self,
         direction: Direction,
         frame: &[u8],
@@ -112,7 +112,7 @@ impl Resetter {
     }
 
     /// Takes the resets to send in this direction.
-    pub(in super::super) fn take(&mut self, direction: Direction) -> Vec<Vec<u8>> {
+    pub(crate) fn take(&mut self, direction: Direction) -> Vec<Vec<u8>> {
         match self
             .resets
             .as_ref()

@@ -13,7 +13,7 @@ use super::{ACK, CONNECTIONS_MAX, FIN, Flow, RST, SYN, Segment, bare};
 
 /// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Passing {
+pub(crate) enum Passing {
     /// It passes unmodified.
     Whole,
     /// It passes without its FIN, which is held.
@@ -26,7 +26,7 @@ pub(in super::super) enum Passing {
 
 /// The FINs that one direction holds.
 #[derive(Debug, Default)]
-pub(in super::super) struct SlowClose {
+pub(crate) struct SlowClose {
     hold: Duration,
     ends: HashMap<Flow, End>,
     /// When each FIN is released; entries that are obsolete by then are skipped.
@@ -44,7 +44,7 @@ struct End {
 
 impl SlowClose {
     /// Sets the hold time. Zero means that no FINs are held, and releases those that are.
-    pub(in super::super) fn change(&mut self, hold: Duration, now: Nanos) {
+    pub(crate) fn change(&mut self, hold: Duration, now: Nanos) {
         self.hold = hold;
         if hold.is_zero() {
             self.ends.retain(|_, end| end.held.is_some());
@@ -57,17 +57,17 @@ impl SlowClose {
     }
 
     /// Whether frames can skip it.
-    pub(in super::super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.hold.is_zero() && self.ends.is_empty()
     }
 
     /// The hold time.
-    pub(in super::super) fn hold(&self) -> Duration {
+    pub(crate) fn hold(&self) -> Duration {
         self.hold
     }
 
     /// Processes a frame that arrived at `now`; removes its FIN if that is held.
-    pub(in super::super) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
+    pub(crate) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
         let Some(segment) = Segment::parse(buffer) else {
             return Passing::Whole;
         };
@@ -118,17 +118,17 @@ impl SlowClose {
     }
 
     /// When the next FIN is released.
-    pub(in super::super) fn next_due(&self) -> Option<Nanos> {
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
         self.waiting.next_due()
     }
 
     /// How many FINs are held.
-    pub(in super::super) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.ends.values().filter(|end| end.held.is_some()).count() as u64
     }
 
     /// The FINs to release by now, as packets.
-    pub(in super::super) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
+    pub(crate) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         while let Some(flow) = self.waiting.pop_due(now) {
             let Some(end) = self.ends.get_mut(&flow).filter(|end| end.until <= now) else {

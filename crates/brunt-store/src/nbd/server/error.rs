@@ -3,14 +3,16 @@
 use brunt_block::{DeviceError, RefusalKind};
 use brunt_wire::nbd::errno;
 
-use crate::nbd::said;
+use crate::nbd::device_errors;
 
 /// The error number to answer with.
 pub(super) fn number(error: &DeviceError) -> u32 {
     /// Errnos for a file that cannot grow, by quota or by size.
     const FULL: [i32; 3] = [28, 122, 27]; // ENOSPC, EDQUOT, EFBIG
     const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
-    if let Some(number) = said::said(error).filter(|number| errno::name(*number).is_some()) {
+    if let Some(number) =
+        device_errors::number_of(error).filter(|number| errno::name(*number).is_some())
+    {
         return match number {
             // A server behind this one may be shutting down; this one isn't.
             errno::SHUTDOWN => errno::IO,
@@ -47,14 +49,14 @@ mod tests {
         check(DeviceError::Os(5), errno::IO);
         check(DeviceError::Os(12), errno::NOMEM);
         check(DeviceError::Os(22), errno::INVAL);
-        check(said::refused(errno::NOTSUP), errno::INVAL);
-        check(said::refused(errno::OVERFLOW), errno::INVAL);
+        check(device_errors::from_number(errno::NOTSUP), errno::INVAL);
+        check(device_errors::from_number(errno::OVERFLOW), errno::INVAL);
         check(DeviceError::Gone, errno::IO);
         check(DeviceError::OutOfRange, errno::INVAL);
         check(DeviceError::refused(RefusalKind::Protected), errno::PERM);
         check(DeviceError::refused(RefusalKind::MediumError), errno::IO);
-        check(said::refused(errno::NOSPC), errno::NOSPC);
-        check(said::refused(errno::SHUTDOWN), errno::IO);
-        check(said::refused(7777), errno::INVAL);
+        check(device_errors::from_number(errno::NOSPC), errno::NOSPC);
+        check(device_errors::from_number(errno::SHUTDOWN), errno::IO);
+        check(device_errors::from_number(7777), errno::INVAL);
     }
 }

@@ -396,7 +396,7 @@ fn malformed(error: ParseError) -> NbdOfferError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nbd::haggling::{NbdHaggling, NbdStep, NbdWishes};
+    use crate::nbd::handshake::{NbdHandshake, NbdStep, NbdWishes};
     use brunt_wire::nbd::export_flag;
 
     fn exports() -> Vec<NbdOffered> {
@@ -415,15 +415,15 @@ mod tests {
     }
 
     /// A handshake of our client with our server, byte by byte in both directions.
-    fn haggle(wishes: NbdWishes) -> (NbdStep, Option<NbdAgreement>) {
+    fn negotiate(wishes: NbdWishes) -> (NbdStep, Option<NbdAgreement>) {
         let (mut offer, mut to_client) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
-        let mut haggling = NbdHaggling::new(wishes);
+        let mut handshake = NbdHandshake::new(wishes);
         let (mut to_server, mut agreed) = (Vec::new(), None);
         loop {
-            while to_client.len() >= haggling.wants() {
-                let rest = to_client.split_off(haggling.wants());
+            while to_client.len() >= handshake.wants() {
+                let rest = to_client.split_off(handshake.wants());
                 let now = std::mem::replace(&mut to_client, rest);
-                match haggling.on_bytes(&now).unwrap() {
+                match handshake.on_bytes(&now).unwrap() {
                     NbdStep::More => {}
                     NbdStep::Send(bytes) => to_server.extend(bytes),
                     over => return (over, agreed),
@@ -458,7 +458,7 @@ mod tests {
             NbdHeaders::Structured,
             NbdHeaders::Extended,
         ] {
-            let (step, agreed) = haggle(wishes("1", headers));
+            let (step, agreed) = negotiate(wishes("1", headers));
             let NbdStep::Done(export) = step else {
                 panic!("{step:?}")
             };
@@ -482,10 +482,10 @@ mod tests {
             assert_eq!(export.description.as_deref(), Some("1 in words"));
             assert_eq!(export.has(export_flag::SEND_DF), status);
         }
-        let (step, agreed) = haggle(wishes("", NbdHeaders::Simple));
+        let (step, agreed) = negotiate(wishes("", NbdHeaders::Simple));
         assert!(matches!(step, NbdStep::Done(export) if export.name.as_deref() == Some("0")));
         assert_eq!(agreed.unwrap().export, 0, "the first is the default");
-        let (step, _) = haggle(NbdWishes {
+        let (step, _) = negotiate(NbdWishes {
             list: true,
             ..wishes("", NbdHeaders::Simple)
         });

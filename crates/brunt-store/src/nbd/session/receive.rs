@@ -10,7 +10,7 @@ use brunt_wire::{Malformed, ParseError};
 
 use super::task::{NbdTask, NbdTaskState};
 use super::{NbdDataRange, NbdLoss, NbdSession};
-use crate::nbd::said;
+use crate::nbd::device_errors;
 
 /// Maximum payload that is not a read's data: an error with its text.
 pub const SHORT_PAYLOAD_BYTES_MAX: usize = ERROR_BYTES_MAX as usize;
@@ -184,7 +184,7 @@ impl NbdSession {
             0 => self.command_done(index, now),
             // Sent again on the next connection, like everything else in flight.
             errno::SHUTDOWN => self.loss = Some(NbdLoss::ShuttingDown),
-            error => self.answer(index, Err(said::refused(error))),
+            error => self.answer(index, Err(device_errors::from_number(error))),
         }
         Ok(())
     }

@@ -245,14 +245,20 @@ fn errors() {
     assert!(session.next_answered().is_none(), "the reply is not done");
     answer(&mut session, true, &sent[0], NbdChunk::None, &[]).unwrap();
     let error = retire(&mut session).unwrap().result.unwrap_err();
-    assert_eq!(crate::nbd::said::said(&error), Some(errno::IO));
+    assert_eq!(
+        crate::nbd::device_errors::number_of(&error),
+        Some(errno::IO)
+    );
     assert_eq!(session.counts().words.as_deref(), Some("sector 1 is bad"));
 
     session.submit(request(Op::Write, 0, 512), NOW).unwrap();
     let sent = pull(&mut session);
     simple(&mut session, &sent[0], errno::NOSPC).unwrap();
     let error = retire(&mut session).unwrap().result.unwrap_err();
-    assert_eq!(crate::nbd::said::said(&error), Some(errno::NOSPC));
+    assert_eq!(
+        crate::nbd::device_errors::number_of(&error),
+        Some(errno::NOSPC)
+    );
 }
 
 /// The commands of a request depend on what the server supports.

@@ -11,7 +11,7 @@ use super::task::{Claim, SheepdogTask, Step, TaskState};
 use super::{
     INDEX_BITS, PAUSE, PROBE_BYTES, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession,
 };
-use crate::sheepdog::said;
+use crate::sheepdog::device_errors;
 
 /// The payload after a response's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl SheepdogSession {
             self.counts.result = Some(refusal);
             self.pause(index, PAUSE, now);
         } else {
-            self.answer(index, Err(said::refused(refusal)));
+            self.answer(index, Err(device_errors::from_number(refusal)));
         }
     }
 }

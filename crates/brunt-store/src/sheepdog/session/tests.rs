@@ -7,7 +7,7 @@ use brunt_wire::sheepdog::inode::parse_map;
 use brunt_wire::sheepdog::{SheepdogInode, SheepdogResponse, result};
 
 use super::*;
-use crate::sheepdog::said;
+use crate::sheepdog::device_errors;
 
 const OBJECT: u64 = 1 << 20;
 const OBJECTS: u64 = 4;
@@ -202,7 +202,7 @@ fn claims_are_given_back() {
         );
         answer(&mut other, &sent[0], result::NO_SPACE, &[], NOW).unwrap();
         let refused = retire(&mut other).unwrap().result.unwrap_err();
-        assert_eq!(said::said(&refused), Some(result::NO_SPACE));
+        assert_eq!(device_errors::number_of(&refused), Some(result::NO_SPACE));
     }
 }
 
@@ -315,7 +315,7 @@ fn patience() {
         session.on_time(now);
     };
     assert_eq!(
-        (said::said(&refused), session.lost()),
+        (device_errors::number_of(&refused), session.lost()),
         (Some(result::HALT), None)
     );
     assert!(now >= NOW.after(Duration::from_secs(30)) && session.counts().replays > 100);

@@ -9,7 +9,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use serde_json::json;
 
-use super::end_as;
+use super::build::end_as;
 use super::registry::Registry;
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};

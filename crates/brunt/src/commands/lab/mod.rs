@@ -1,6 +1,7 @@
 //! `brunt lab`: provides an experiment's hosts, links and targets to external commands. It builds a lab for a single
 //! command (`once.rs`), or leaves one running in the background (`up.rs`) that its user can enter repeatedly.
 
+mod build;
 mod down;
 mod exec;
 mod list;
@@ -9,26 +10,7 @@ mod registry;
 mod standing;
 mod up;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use brunt_core::Span;
-use brunt_study::experiment::{Experiment, LabEntry};
-use brunt_study::host::Hosts;
-use brunt_study::lab::BuiltLab;
-use brunt_study::role::{Role, RoleError};
-use brunt_study::service::Services;
-use serde_json::json;
-
-use super::experiment_file::read;
-use super::run::{Ground, serve, start_services};
 use crate::cli::{Done, Failure, Output};
-use crate::lab;
-
-/// Environment variables for a command.
-type Variables = BTreeMap<String, String>;
 
 /// Run commands on the hosts of an experiment's lab, with the experiment's targets running
 ///
@@ -88,176 +70,5 @@ impl super::Subcommand for Lab {
             )
             .advise("see 'brunt lab --help'")),
         }
-    }
-}
-
-/// An experiment that has a lab.
-struct Plan {
-    experiment: Experiment,
-    hosts: Hosts,
-}
-
-impl Plan {
-    fn read(file: &Path) -> Result<Plan, Failure> {
-        let (experiment, _) = read(file)?;
-        if experiment.lab.is_none() {
-            let what = format!("{}: there is no [lab]", file.display());
-            return Err(Failure::usage(what).advise(
-                "add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]",
-            ));
-        }
-        let hosts = experiment.hosts().map_err(Failure::usage)?;
-        Ok(Plan { experiment, hosts })
-    }
-
-    fn entry(&self) -> &LabEntry {
-        self.experiment.lab.as_ref().expect("read() refuses others")
-    }
-
-    /// Builds everything. Afterwards the caller runs in new namespaces, on the workers' host.
-    fn build(&self, delay: Option<Duration>, output: &Output) -> Result<Built, Failure> {
-        let (lab, scratch) = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
-        if let Some(delay) = delay {
-            self.move_apart(&lab, delay)?;
-        }
-        let (mut roles, mut variables) = (Vec::new(), Variables::new());
-        let ground = Ground::without_results(&self.hosts, Some(&lab), scratch);
-        let services = start_services(&self.experiment, ground, None, output)?;
-        for name in self.experiment.targets.keys() {
-            let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
-            roles.extend(role);
-            let filled = |url: &str| {
-                services
-                    .as_ref()
-                    .map_or(url.to_string(), |services| services.filled(url))
-            };
-            for (host, target) in self.experiment.as_opened(name) {
-                match host {
-                    None => variables.insert(variable(name), filled(&url)),
-                    Some(host) => {
-                        variables.insert(variable(&format!("{name}-{host}")), filled(&target.url))
-                    }
-                };
-            }
-        }
-        roles.extend(services.iter().flat_map(Services::roles));
-        Ok(Built {
-            lab,
-            roles,
-            variables,
-            _services: services,
-        })
-    }
-
-    /// Sets the delay of every link, in each direction.
-    fn move_apart(&self, lab: &BuiltLab, delay: Duration) -> Result<(), Failure> {
-        let points = self.experiment.points();
-        let links = points
-            .first()
-            .map(|point| point.links.clone())
-            .unwrap_or_default();
-        for (name, mut settings) in links {
-            settings.iter_mut().for_each(|way| way.delay = Span(delay));
-            lab.lab()
-                .restart(&name, settings, self.experiment.seed)
-                .map_err(Failure::usage)?;
-        }
-        Ok(())
-    }
-}
-
-/// A running lab, its targets, and the variables with their URLs.
-struct Built {
-    lab: BuiltLab,
-    roles: Vec<Arc<dyn Role>>,
-    variables: Variables,
-    /// Dropped with the lab, which stops the services.
-    _services: Option<Services>,
-}
-
-/// How a lab ended.
-struct Ending {
-    /// Targets that died early, and why.
-    died: Vec<RoleError>,
-    /// Unintended behaviour of links.
-    trouble: Vec<String>,
-    /// What each link did.
-    links: serde_json::Map<String, serde_json::Value>,
-}
-
-impl Built {
-    /// Stops the targets and collects the links' reports.
-    fn end(&self) -> Result<Ending, Failure> {
-        let died = self
-            .roles
-            .iter()
-            .filter_map(|role| role.stop().err())
-            .collect();
-        let reports = self.lab.lab().reports().map_err(Failure::failed)?;
-        let of_link = |(link, report): &(String, brunt_result::link::LinkReport)| {
-            report
-                .trouble()
-                .into_iter()
-                .map(|what| format!("link {link}: {what}"))
-                .collect::<Vec<_>>()
-        };
-        let trouble = reports.iter().flat_map(of_link).collect();
-        let links = reports
-            .into_iter()
-            .map(|(link, report)| (link, json!(report)))
-            .collect();
-        Ok(Ending {
-            died,
-            trouble,
-            links,
-        })
-    }
-}
-
-impl Ending {
-    /// Everything unintended that happened.
-    fn all_trouble(&self) -> Vec<String> {
-        self.died
-            .iter()
-            .map(ToString::to_string)
-            .chain(self.trouble.iter().cloned())
-            .collect()
-    }
-}
-
-/// The name of a target's variable, `BRUNT_TARGET_…`.
-fn variable(target: &str) -> String {
-    let word = |letter: char| {
-        if letter.is_ascii_alphanumeric() {
-            letter.to_ascii_uppercase()
-        } else {
-            '_'
-        }
-    };
-    format!(
-        "BRUNT_TARGET_{}",
-        target.chars().map(word).collect::<String>()
-    )
-}
-
-/// Ends like the command, with its exit status, as a shell does.
-fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
-    match status.code() {
-        Some(0) => Ok(()),
-        // The caller expects the command's own status.
-        Some(code) => std::process::exit(code),
-        None => Err(Failure::failed(format!("{name}: {status}"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    /// Variable names are valid in a shell.
-    #[test]
-    fn variables() {
-        assert_eq!(
-            super::variable("tried-again 2"),
-            "BRUNT_TARGET_TRIED_AGAIN_2"
-        );
     }
 }

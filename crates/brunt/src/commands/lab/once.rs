@@ -11,7 +11,7 @@ use brunt_study::host::HostName;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::{Plan, end_as};
+use super::build::{Plan, end_as};
 use crate::cli::{Done, Failure, Output};
 
 /// How often to check whether the command has ended.

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Plan, Variables};
+use super::build::{Built, Plan, Variables};
 use crate::cli::{Failure, Output};
 
 /// How long a client may take to send its request.

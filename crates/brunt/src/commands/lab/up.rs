@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::super::detach::leave_terminal;
-use super::Plan;
+use super::build::Plan;
 use super::registry::{Registry, State, default_name};
 use super::standing::{self, Answer, Description, Request};
 use crate::cli::{Done, Failure, Output};

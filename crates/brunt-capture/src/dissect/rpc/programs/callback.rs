@@ -4,9 +4,11 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;
 
-use super::{Body, NFS4, OTHER, Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::{NFS4, OTHER};
 use crate::dissect::rpc::{compound, kinds};
 use crate::operation::{OperationSummary, Sink};
 
@@ -20,7 +22,7 @@ impl Program for Callback {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         match received
             .args
             .map(|mut cur| v4::CallbackCompound::parse(&mut cur))

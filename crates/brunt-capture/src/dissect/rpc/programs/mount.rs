@@ -3,9 +3,11 @@
 use brunt_wire::nfs::mount;
 use brunt_wire::rpc;
 
-use super::{Body, MOUNT, Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::MOUNT;
 use crate::dissect::rpc::kinds;
 use crate::operation::{OperationSummary, Sink};
 
@@ -22,7 +24,7 @@ impl Program for Mount {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         let procedure = received.call.procedure;
         let mut summary = OperationSummary::of(kinds::MOUNT, MOUNT);
         if procedure == MNT {

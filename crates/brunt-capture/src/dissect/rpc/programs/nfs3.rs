@@ -3,11 +3,13 @@
 use brunt_wire::nfs::v3;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS3, Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::MovedData;
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::NFS3;
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 
@@ -82,7 +84,11 @@ impl Program for Nfs3 {
 
     // Inlined into the matcher, where the reply's fields are at hand.
     #[inline(always)]
-    fn complete<S: Sink>(mut received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(
+        mut received: CompletedCall<'_>,
+        sums: &mut BlockSums,
+        out: &mut Out<'_, S>,
+    ) {
         let slot = received.slot;
         let procedure =
             v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
@@ -96,7 +102,7 @@ impl Program for Nfs3 {
             let handle = v3::leading_handle(procedure, *cur);
             let read = v3::read_args(procedure, cur, &mut args);
             let read = read
-                .map_err(|error| Received::malformed(error, slot.damaged, ledger))
+                .map_err(|error| CompletedCall::malformed(error, slot.damaged, ledger))
                 .is_ok();
             let handle = handle.filter(|_| read);
             summary.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
@@ -104,7 +110,7 @@ impl Program for Nfs3 {
         });
         let has_results = received.results.as_mut().is_some_and(|(cur, damaged)| {
             let read = v3::read_results(procedure, cur, &mut results);
-            read.map_err(|error| Received::malformed(error, *damaged, ledger))
+            read.map_err(|error| CompletedCall::malformed(error, *damaged, ledger))
                 .is_ok()
         });
         let answer = has_results.then_some(&results);

@@ -4,12 +4,14 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS4, Program, Received};
+use super::program::{CompletedCall, Program};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::{self, MovedData};
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
-use crate::dissect::rpc::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, Rpc, kinds};
+use crate::dissect::rpc::exchange::Body;
+use crate::dissect::rpc::id::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, NFS4, RpcId};
+use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink};
 
 /// NFS version 4: COMPOUND, and NULL.
@@ -53,7 +55,7 @@ impl Program for Nfs4 {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let mut summary = OperationSummary::of(kinds::NULL, NFS4);
         if !compound::is_compound(received.call) {
             if received.call.procedure != 0 {
@@ -94,7 +96,7 @@ impl Program for Nfs4 {
 
 /// Sums the data within a compound's messages, and counts what could not be parsed.
 fn walk<S: Sink>(
-    received: &Received<'_>,
+    received: &CompletedCall<'_>,
     call: &v4::CompoundArgs<'_>,
     reply: Option<&v4::CompoundResults<'_>>,
     sums: &mut BlockSums,
@@ -125,7 +127,7 @@ fn walk<S: Sink>(
                 }
             }
             Some(v4::ResultBody::Getattr { attributes }) => {
-                *out.ledger.own::<Rpc>(ATTRIBUTES_UNPARSED) +=
+                *out.ledger.own::<RpcId>(ATTRIBUTES_UNPARSED) +=
                     u64::from(attributes.parse().unparsed.is_some());
             }
             _ => {}
@@ -135,7 +137,7 @@ fn walk<S: Sink>(
     for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
         match end {
             None => {}
-            Some(v4::CompoundEnd::Unknown(_)) => *out.ledger.own::<Rpc>(COMPOUNDS_UNPARSED) += 1,
+            Some(v4::CompoundEnd::Unknown(_)) => *out.ledger.own::<RpcId>(COMPOUNDS_UNPARSED) += 1,
             Some(v4::CompoundEnd::Error(ParseError::Incomplete(_))) if damaged => {}
             Some(v4::CompoundEnd::Error(_)) => out.ledger.bodies_malformed += 1,
         }

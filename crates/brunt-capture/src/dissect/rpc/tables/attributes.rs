@@ -4,8 +4,8 @@
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v3::{self, Wcc};
 
-use super::nanos;
-use super::told::LastTold;
+use super::last_written::LastWritten;
+use super::time::nanos;
 use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
 
@@ -106,7 +106,7 @@ struct Seen {
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
-    told: LastTold<v3::Attributes>,
+    told: LastWritten<v3::Attributes>,
     seen: Vec<Seen>,
 }
 
@@ -115,7 +115,7 @@ impl Attributes {
         Attributes {
             attributes: registry.add(),
             pre_op: registry.add(),
-            told: LastTold::new(),
+            told: LastWritten::new(),
             seen: Vec::with_capacity(SEEN_MAX),
         }
     }

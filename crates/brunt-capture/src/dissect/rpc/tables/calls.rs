@@ -6,7 +6,7 @@ use brunt_wire::rpc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::dissect::rpc::Exchange;
+use crate::dissect::rpc::exchange::Exchange;
 use crate::trace::common::{Common, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled};
 

@@ -3,7 +3,7 @@
 use brunt_lake::{Column, Row, Table};
 use brunt_wire::nfs::v3::ResultBody;
 
-use super::nanos;
+use super::time::nanos;
 use crate::trace::common::{Common, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled};
 

@@ -4,11 +4,12 @@
 mod attributes;
 mod calls;
 mod filesystems;
+mod last_written;
 mod nfs3;
 mod nfs4;
-mod told;
+mod time;
 
-use brunt_wire::nfs::{mount, v3};
+use brunt_wire::nfs::mount;
 
 pub use attributes::{ATTRIBUTES, PRE_OP_ATTRIBUTES};
 pub use calls::{CALLER_GROUPS, CALLERS, RPC_CALLS};
@@ -16,16 +17,13 @@ pub use filesystems::FILESYSTEMS;
 pub use nfs3::{ACCESSES, ENTRIES, LISTINGS, SETATTRS, TRANSFERS};
 pub use nfs4::{COMPOUND_ATTRIBUTES, COMPOUNDS};
 
-use super::{Body, Exchange, Rpc};
+use super::exchange::{Body, Exchange};
+use super::id::RpcId;
 use crate::dissect::OwnTables;
 use crate::operation::Operation;
 use crate::trace::common::Common;
 use crate::trace::files::{Files, Named};
 use crate::trace::rows::Registry;
-
-fn nanos(time: &v3::NfsTime) -> i64 {
-    i64::from(time.seconds.get()) * 1_000_000_000 + i64::from(time.nseconds.get())
-}
 
 /// All tables of RPC.
 pub struct RpcTables {
@@ -34,7 +32,7 @@ pub struct RpcTables {
     nfs4: nfs4::Nfs4Tables,
 }
 
-impl OwnTables<Rpc> for RpcTables {
+impl OwnTables<RpcId> for RpcTables {
     fn register(registry: &mut Registry) -> RpcTables {
         RpcTables {
             calls: calls::Calls::register(registry),

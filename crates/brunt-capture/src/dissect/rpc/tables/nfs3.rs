@@ -7,7 +7,7 @@ use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, 
 
 use super::attributes::{Attributes, AttributesOf};
 use super::filesystems::Filesystems;
-use super::nanos;
+use super::time::nanos;
 use crate::key::FileKey;
 use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::files::{Files, Named};

@@ -4,7 +4,7 @@ use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v4;
 use twox_hash::XxHash3_64;
 
-use super::told::LastTold;
+use super::last_written::LastWritten;
 use crate::operation::Operation;
 use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::files::{Files, Named};
@@ -147,7 +147,7 @@ pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
     /// A hash of the list last written for each file.
-    told: LastTold<u64>,
+    told: LastWritten<u64>,
 }
 
 fn nanos(time: &v4::NfsTime) -> i64 {
@@ -170,7 +170,7 @@ impl Nfs4Tables {
         Nfs4Tables {
             compounds: registry.add(),
             attributes: registry.add(),
-            told: LastTold::new(),
+            told: LastWritten::new(),
         }
     }
 

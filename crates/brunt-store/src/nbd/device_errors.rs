@@ -17,7 +17,7 @@ pub static NBD_WORDS: Language = Language {
 };
 
 /// Maps a server's error to a device's error.
-pub fn refused(error: u32) -> DeviceError {
+pub fn from_number(error: u32) -> DeviceError {
     let mut bytes = [0; WORDS_BYTES];
     bytes[..4].copy_from_slice(&error.to_be_bytes());
     let kind = match error {
@@ -39,7 +39,7 @@ pub fn refused(error: u32) -> DeviceError {
 }
 
 /// The number of the server's error, if the error came from one.
-pub fn said(error: &DeviceError) -> Option<u32> {
+pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
             said: Said::Words { language, bytes },
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn errors_have_a_kind_and_their_number() {
         let check = |error: u32, kind: RefusalKind, words: &str| {
-            let refused = refused(error);
+            let refused = from_number(error);
             assert!(
                 matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind),
                 "{refused:?}"
             );
             assert_eq!(
-                (refused.to_string().as_str(), said(&refused)),
+                (refused.to_string().as_str(), number_of(&refused)),
                 (words, Some(error))
             );
         };
@@ -101,6 +101,6 @@ mod tests {
             RefusalKind::BadRequest,
             "the server answers error 7777, which NBD does not have",
         );
-        assert_eq!(refused(errno::NOTSUP), DeviceError::Unsupported);
+        assert_eq!(from_number(errno::NOTSUP), DeviceError::Unsupported);
     }
 }

@@ -15,13 +15,13 @@ fn wishes() -> NbdWishes {
 }
 
 /// Feeds a server's replies, one after each sent message; returns the last step and the requested options.
-fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
-    let mut haggling = NbdHaggling::new(wishes);
+fn negotiate(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
+    let mut handshake = NbdHandshake::new(wishes);
     let mut asked = Vec::new();
     for part in script {
         let mut rest = &part[..];
         let step = loop {
-            let wants = haggling.wants();
+            let wants = handshake.wants();
             if wants > rest.len() {
                 panic!(
                     "the script is short: {wants} bytes are wanted, {} are there",
@@ -30,7 +30,7 @@ fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>
             }
             let (now, later) = rest.split_at(wants);
             rest = later;
-            match haggling.on_bytes(now) {
+            match handshake.on_bytes(now) {
                 Ok(NbdStep::More) => {}
                 other => break other,
             }
@@ -42,7 +42,7 @@ fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>
         );
         let sent = match step {
             Ok(NbdStep::Send(bytes)) => bytes,
-            Ok(NbdStep::StartTls) => haggling.on_tls(),
+            Ok(NbdStep::StartTls) => handshake.on_tls(),
             over => return (over, asked),
         };
         let at = sent
@@ -107,7 +107,7 @@ fn the_newest() {
         context(9),
         go(&infos),
     ];
-    let (step, asked) = haggle(wishes(), &script);
+    let (step, asked) = negotiate(wishes(), &script);
     let export = export(step);
     assert_eq!(
         (export.size_bytes, export.flags, export.headers),
@@ -141,7 +141,7 @@ fn structured() {
         answer(option::SET_META_CONTEXT, reply::ERR_UNSUP, &[]),
         go(&[]),
     ];
-    let export = export(haggle(wishes(), &script).0);
+    let export = export(negotiate(wishes(), &script).0);
     assert_eq!(
         (export.headers, export.allocation_context),
         (NbdHeaders::Structured, None)
@@ -166,7 +166,7 @@ fn old_servers() {
             unsup(option::GO),
             answer_of(zeroes),
         ];
-        let (step, asked) = haggle(wishes(), &script);
+        let (step, asked) = negotiate(wishes(), &script);
         let export = export(step);
         assert_eq!(
             (export.size_bytes, export.flags, export.headers),
@@ -174,7 +174,7 @@ fn old_servers() {
         );
         assert_eq!(asked.last(), Some(&option::EXPORT_NAME));
     }
-    let (step, asked) = haggle(wishes(), &[greeting(0), answer_of(124)]);
+    let (step, asked) = negotiate(wishes(), &[greeting(0), answer_of(124)]);
     assert_eq!(
         (export(step).size_bytes, asked),
         (1 << 30, vec![option::EXPORT_NAME])
@@ -183,7 +183,7 @@ fn old_servers() {
         size_bytes: 5 << 20,
         flags: 3,
     };
-    let export = export(haggle(wishes(), &[old.encode()]).0);
+    let export = export(negotiate(wishes(), &[old.encode()]).0);
     assert_eq!(
         (export.size_bytes, export.flags, export.oldstyle),
         (5 << 20, 3, true)
@@ -193,7 +193,7 @@ fn old_servers() {
         size_bytes: 5 << 20,
         flags: 6,
     };
-    let (step, _) = haggle(wishes(), &[none.encode()]);
+    let (step, _) = negotiate(wishes(), &[none.encode()]);
     assert!(matches!(step, Ok(NbdStep::Done(export)) if export.flags == 0));
 }
 
@@ -207,7 +207,7 @@ fn tls() {
         context(1),
         go(&[]),
     ];
-    let (step, asked) = haggle(
+    let (step, asked) = negotiate(
         NbdWishes {
             tls: true,
             ..wishes()
@@ -217,7 +217,7 @@ fn tls() {
     assert!(matches!(step, Ok(NbdStep::Done(_))));
     assert_eq!(asked[..2], [option::STARTTLS, option::EXTENDED_HEADERS]);
     let check = |wishes: NbdWishes, script: &[Vec<u8>], words: &str| {
-        let error = haggle(wishes, script).0.expect_err(words).to_string();
+        let error = negotiate(wishes, script).0.expect_err(words).to_string();
         assert!(error.contains(words), "'{error}' does not say '{words}'");
     };
     let tls = || NbdWishes {
@@ -257,7 +257,7 @@ fn tls() {
 fn lists() {
     let list = |name: &str| answer(option::LIST, reply::SERVER, &encode_server(name, "words"));
     let all = [list(""), list("b"), answer(option::LIST, reply::ACK, &[])].concat();
-    let (step, _) = haggle(
+    let (step, _) = negotiate(
         NbdWishes {
             list: true,
             ..wishes()
@@ -285,7 +285,9 @@ fn refusals() {
             headers: NbdHeaders::Simple,
             ..wishes()
         };
-        let error = haggle(structured, &[greeting(3), last]).0.expect_err(words);
+        let error = negotiate(structured, &[greeting(3), last])
+            .0
+            .expect_err(words);
         assert!(
             error.to_string().contains(words),
             "'{error}' does not say '{words}'"
@@ -321,7 +323,7 @@ fn refusals() {
     check(long, "longer than 8 KiB", false);
     let endless = answer(option::GO, reply::INFO, &NbdInfo::Name("n".into()).encode()).repeat(65);
     check(endless, "without end", false);
-    let error = haggle(wishes(), &[b"SSH-2.0-OpenSSH_9.2p1 Debian".to_vec()])
+    let error = negotiate(wishes(), &[b"SSH-2.0-OpenSSH_9.2p1 Debian".to_vec()])
         .0
         .unwrap_err();
     assert!(error.to_string().contains("NBDMAGIC"), "{error}");

@@ -33,7 +33,7 @@ const HAS_SPECIFIC: u8 = 0x20;
 const DEFERRED: u8 = 0x10;
 
 /// A LUN's status and sense as a device error.
-pub fn refused(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
+pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
         said: Said::Words {
@@ -49,7 +49,7 @@ pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
 }
 
 /// The status and sense of an error that came from a LUN.
-pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
+pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused {
             said: Said::Words { language, bytes },
@@ -61,7 +61,11 @@ pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
 
 /// The status and sense for a refused command: the LUN's own if the error carries them, otherwise
 /// those that correspond to the kind.
-pub(crate) fn answer(kind: RefusalKind, said: Said, writing: bool) -> (ScsiStatus, Option<Sense>) {
+pub(crate) fn status_for(
+    kind: RefusalKind,
+    said: Said,
+    writing: bool,
+) -> (ScsiStatus, Option<Sense>) {
     let sense = match (&said, kind) {
         (Said::Words { language, bytes }, _) if **language == SCSI => return decode(bytes),
         (Said::Code([key, asc, ascq]), _) => Sense::new(*key & 0x0f, *asc, *ascq),
@@ -213,13 +217,13 @@ mod tests {
     #[test]
     fn what_a_lun_said_is_answered_as_it_was_said() {
         for (status, sense) in words() {
-            let error = refused(status, sense);
-            assert_eq!(said(&error), Some((status, sense)));
+            let error = from_status(status, sense);
+            assert_eq!(status_of(&error), Some((status, sense)));
             let DeviceError::Refused { kind, said } = error else {
                 panic!("{error:?}")
             };
             for writing in [false, true] {
-                assert_eq!(answer(kind, said, writing), (status, sense));
+                assert_eq!(status_for(kind, said, writing), (status, sense));
             }
         }
     }
@@ -243,8 +247,8 @@ mod tests {
         ];
         for kind in kinds {
             for said in [Said::Nothing, Said::Block(9)] {
-                let (status, sense) = answer(kind, said, true);
-                let DeviceError::Refused { kind: heard, .. } = refused(status, sense) else {
+                let (status, sense) = status_for(kind, said, true);
+                let DeviceError::Refused { kind: heard, .. } = from_status(status, sense) else {
                     panic!()
                 };
                 assert_eq!(heard, kind);
@@ -260,7 +264,7 @@ mod tests {
                 ..Sense::new(key, asc, ascq)
             };
             assert_eq!(
-                answer(kind, said, writing),
+                status_for(kind, said, writing),
                 (ScsiStatus::CheckCondition, Some(sense))
             );
         };
@@ -328,11 +332,11 @@ mod tests {
             None,
         );
         assert_eq!(
-            answer(RefusalKind::Busy, Said::Nothing, false),
+            status_for(RefusalKind::Busy, Said::Nothing, false),
             (ScsiStatus::Busy, None)
         );
         assert_eq!(
-            answer(RefusalKind::Conflict, Said::Nothing, false),
+            status_for(RefusalKind::Conflict, Said::Nothing, false),
             (ScsiStatus::ReservationConflict, None)
         );
     }
@@ -340,13 +344,13 @@ mod tests {
     #[test]
     fn the_words_are_printed_as_the_lun_said_them() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(8);
-        let text = refused(ScsiStatus::CheckCondition, Some(sense)).to_string();
+        let text = from_status(ScsiStatus::CheckCondition, Some(sense)).to_string();
         assert_eq!(
             text,
             "SCSI status CheckCondition: medium error (key 0x3, asc/ascq 11/00, information 8)"
         );
         assert_eq!(
-            refused(ScsiStatus::Busy, None).to_string(),
+            from_status(ScsiStatus::Busy, None).to_string(),
             "SCSI status Busy"
         );
     }

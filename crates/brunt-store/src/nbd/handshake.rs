@@ -1,5 +1,5 @@
 //! The client's side of the handshake, from the greeting to an export or a list of exports. Driven by `connect`: it
-//! reads [`NbdHaggling::wants`] bytes, passes them in, and executes the resulting step.
+//! reads [`NbdHandshake::wants`] bytes, passes them in, and executes the resulting step.
 //!
 //! It requests TLS if wanted, the best headers, block status, then GO; EXPORT_NAME if the server doesn't support GO.
 //! Oldstyle servers are accepted as they are.
@@ -44,7 +44,7 @@ pub enum NbdStep {
     More,
     /// Send this, then continue reading.
     Send(Vec<u8>),
-    /// Start TLS, then call [`NbdHaggling::on_tls`].
+    /// Start TLS, then call [`NbdHandshake::on_tls`].
     StartTls,
     /// The transmission phase starts.
     Done(Box<NbdExport>),
@@ -104,7 +104,7 @@ impl NbdRefusal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HagglingState {
+enum HandshakeState {
     Magics,
     Greeting,
     /// Waiting for the header of a reply to an option.
@@ -118,9 +118,9 @@ enum HagglingState {
 
 /// The handshake; see the module.
 #[derive(Debug)]
-pub struct NbdHaggling {
+pub struct NbdHandshake {
     wishes: NbdWishes,
-    state: HagglingState,
+    state: HandshakeState,
     /// The first bytes, until they are a complete greeting.
     greeting: Vec<u8>,
     asked: u32,
@@ -131,12 +131,12 @@ pub struct NbdHaggling {
     listed: Vec<(String, String)>,
 }
 
-impl NbdHaggling {
+impl NbdHandshake {
     /// The state before the first byte.
-    pub fn new(wishes: NbdWishes) -> NbdHaggling {
-        NbdHaggling {
+    pub fn new(wishes: NbdWishes) -> NbdHandshake {
+        NbdHandshake {
             wishes,
-            state: HagglingState::Magics,
+            state: HandshakeState::Magics,
             greeting: Vec::new(),
             asked: 0,
             replies: 0,
@@ -147,26 +147,26 @@ impl NbdHaggling {
         }
     }
 
-    /// How many bytes the next [`NbdHaggling::on_bytes`] takes. May be 0.
+    /// How many bytes the next [`NbdHandshake::on_bytes`] takes. May be 0.
     pub fn wants(&self) -> usize {
         match self.state {
-            HagglingState::Magics => MAGICS_BYTES,
-            HagglingState::Greeting
+            HandshakeState::Magics => MAGICS_BYTES,
+            HandshakeState::Greeting
                 if self.greeting[8..] == negotiation::IHAVEOPT.to_be_bytes() =>
             {
                 GREETING_BYTES - MAGICS_BYTES
             }
-            HagglingState::Greeting => OLDSTYLE_BYTES - MAGICS_BYTES,
-            HagglingState::Reply => OPTION_REPLY_BYTES,
-            HagglingState::Data(header) => header.len as usize,
-            HagglingState::ExportAnswer(len) => len,
-            HagglingState::Tls | HagglingState::Over => 0,
+            HandshakeState::Greeting => OLDSTYLE_BYTES - MAGICS_BYTES,
+            HandshakeState::Reply => OPTION_REPLY_BYTES,
+            HandshakeState::Data(header) => header.len as usize,
+            HandshakeState::ExportAnswer(len) => len,
+            HandshakeState::Tls | HandshakeState::Over => 0,
         }
     }
 
     /// Whether the server can only refuse by closing the connection.
     pub fn is_silent(&self) -> bool {
-        matches!(self.state, HagglingState::ExportAnswer(_))
+        matches!(self.state, HandshakeState::ExportAnswer(_))
     }
 
     /// Takes exactly as many bytes as wanted.
@@ -179,19 +179,19 @@ impl NbdHaggling {
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<NbdStep, NbdRefusal> {
         assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
         match self.state {
-            HagglingState::Magics => {
+            HandshakeState::Magics => {
                 self.greeting = bytes.to_vec();
                 match NbdGreeting::parse(bytes) {
                     Err(ParseError::Malformed(malformed)) => return Err(malformed.into()),
-                    _ => self.state = HagglingState::Greeting,
+                    _ => self.state = HandshakeState::Greeting,
                 }
                 Ok(NbdStep::More)
             }
-            HagglingState::Greeting => {
+            HandshakeState::Greeting => {
                 self.greeting.extend(bytes);
                 self.on_greeting()
             }
-            HagglingState::Reply => {
+            HandshakeState::Reply => {
                 let header = NbdOptionReply::parse(bytes).map_err(malformed)?;
                 if header.option != self.asked {
                     return Err(NbdRefusal::Unexpected(
@@ -210,20 +210,20 @@ impl NbdHaggling {
                 if self.replies > most {
                     return Err(NbdRefusal::Unexpected("an option has replies without end"));
                 }
-                self.state = HagglingState::Data(header);
+                self.state = HandshakeState::Data(header);
                 Ok(NbdStep::More)
             }
-            HagglingState::Data(header) => {
-                self.state = HagglingState::Reply;
+            HandshakeState::Data(header) => {
+                self.state = HandshakeState::Reply;
                 self.on_reply(header, bytes)
             }
-            HagglingState::ExportAnswer(_) => {
+            HandshakeState::ExportAnswer(_) => {
                 let (size, flags) = (&bytes[..8], &bytes[8..10]);
                 self.export.size_bytes = u64::from_be_bytes(size.try_into().expect("8 bytes"));
                 self.export.flags = u16::from_be_bytes(flags.try_into().expect("2 bytes"));
                 Ok(self.done())
             }
-            HagglingState::Tls | HagglingState::Over => panic!("nothing is read here"),
+            HandshakeState::Tls | HandshakeState::Over => panic!("nothing is read here"),
         }
     }
 
@@ -234,10 +234,10 @@ impl NbdHaggling {
     pub fn on_tls(&mut self) -> Vec<u8> {
         assert_eq!(
             self.state,
-            HagglingState::Tls,
+            HandshakeState::Tls,
             "TLS begins when it was acknowledged"
         );
-        self.state = HagglingState::Reply;
+        self.state = HandshakeState::Reply;
         self.first_option()
     }
 
@@ -262,7 +262,7 @@ impl NbdHaggling {
         let answer = flags & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
         let mut bytes = u32::from(answer).to_be_bytes().to_vec();
         if fixed {
-            self.state = HagglingState::Reply;
+            self.state = HandshakeState::Reply;
             bytes.extend(match self.wishes.tls {
                 true => self.ask(option::STARTTLS, &[]),
                 false => self.first_option(),
@@ -310,7 +310,7 @@ impl NbdHaggling {
         let name = self.wishes.export.clone();
         let bytes = self.ask(option::EXPORT_NAME, name.as_bytes());
         let zeroes = if self.no_zeroes { 0 } else { ZEROES_BYTES };
-        self.state = HagglingState::ExportAnswer(8 + 2 + zeroes);
+        self.state = HandshakeState::ExportAnswer(8 + 2 + zeroes);
         bytes
     }
 
@@ -320,7 +320,7 @@ impl NbdHaggling {
         }
         match (self.asked, header.kind) {
             (option::STARTTLS, reply::ACK) => {
-                self.state = HagglingState::Tls;
+                self.state = HandshakeState::Tls;
                 Ok(NbdStep::StartTls)
             }
             (option::EXTENDED_HEADERS, reply::ACK) => {
@@ -362,7 +362,7 @@ impl NbdHaggling {
                 Ok(NbdStep::More)
             }
             (option::LIST, reply::ACK) => {
-                self.state = HagglingState::Over;
+                self.state = HandshakeState::Over;
                 let goodbye = negotiation::encode_option(option::ABORT, &[]);
                 Ok(NbdStep::Listed(std::mem::take(&mut self.listed), goodbye))
             }
@@ -410,7 +410,7 @@ impl NbdHaggling {
     }
 
     fn done(&mut self) -> NbdStep {
-        self.state = HagglingState::Over;
+        self.state = HandshakeState::Over;
         let export = &mut self.export;
         if !export.has(export_flag::HAS_FLAGS) {
             export.flags = 0;

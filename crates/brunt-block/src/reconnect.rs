@@ -29,30 +29,30 @@ pub trait ReconnectError: Display + Send + 'static {
 
 /// A link that reconnects after it is lost. Protocols implement how a link resumes its work and how it ends; the
 /// reconnect schedule and the choice among several links are the same for all.
-pub trait Returning {
+pub trait Reconnecting {
     /// What a successful attempt delivers.
-    type Came: Send + 'static;
+    type Connection: Send + 'static;
     /// Why an attempt failed.
     type Error: ReconnectError;
 
     /// The reconnect state.
-    fn comeback(&self) -> &Comeback<Self::Came, Self::Error>;
+    fn reconnect(&self) -> &ReconnectState<Self::Connection, Self::Error>;
 
     /// The reconnect state, mutable.
-    fn comeback_mut(&mut self) -> &mut Comeback<Self::Came, Self::Error>;
+    fn reconnect_mut(&mut self) -> &mut ReconnectState<Self::Connection, Self::Error>;
 
     /// The link's destination, for messages.
     fn name(&self) -> String;
 
     /// Whether the new connection leads to a different device than before, and how it differs. If so, the link gives
     /// up: any further attempt would too.
-    fn changed(&self, came: &Self::Came) -> Option<String>;
+    fn changed(&self, connection: &Self::Connection) -> Option<String>;
 
     /// Resumes work on the new connection.
     ///
     /// # Errors
     /// The kernel's error; another attempt may succeed.
-    fn bring_up(&mut self, came: Self::Came, now: Nanos) -> io::Result<()>;
+    fn bring_up(&mut self, connection: Self::Connection, now: Nanos) -> io::Result<()>;
 
     /// Fails all requests: the link will not come back.
     fn fail_all(&mut self);
@@ -65,35 +65,35 @@ pub trait Returning {
 
     /// Call when the link is lost and all its buffers are back. Makes the first attempt after `wait`, or fails all
     /// requests if reconnecting is disabled.
-    fn start_over(&mut self, why: &str, wait: Duration, now: Nanos) {
+    fn start_reconnecting(&mut self, why: &str, wait: Duration, now: Nanos) {
         let why = format!("{}: {why}", self.name());
-        self.comeback_mut().lost(why, wait, now);
-        match self.comeback().is_dead() {
+        self.reconnect_mut().lost(why, wait, now);
+        match self.reconnect().is_dead() {
             true => self.fail_all(),
-            false => self.come_back(now),
+            false => self.continue_reconnecting(now),
         }
     }
 
     /// Takes the next step of reconnecting.
-    fn come_back(&mut self, now: Nanos) {
-        match self.comeback_mut().step(now) {
+    fn continue_reconnecting(&mut self, now: Nanos) {
+        match self.reconnect_mut().step(now) {
             Step::Wait => {}
-            Step::Came(came) => match self.changed(&came) {
-                None => match self.bring_up(came, now) {
-                    Ok(()) => self.comeback_mut().arrived(),
-                    Err(error) => self.comeback_mut().try_later(error.to_string(), now),
+            Step::Connected(connection) => match self.changed(&connection) {
+                None => match self.bring_up(connection, now) {
+                    Ok(()) => self.reconnect_mut().arrived(),
+                    Err(error) => self.reconnect_mut().try_later(error.to_string(), now),
                 },
                 Some(what) => {
                     let why = format!("{}: {what}", self.name());
-                    self.comeback_mut().give_up(Some(why));
+                    self.reconnect_mut().give_up(Some(why));
                 }
             },
             Step::Failed(error) if error.is_transient() => {
-                self.comeback_mut().try_later(error.to_string(), now);
+                self.reconnect_mut().try_later(error.to_string(), now);
             }
-            Step::Failed(error) => self.comeback_mut().give_up(Some(error.to_string())),
+            Step::Failed(error) => self.reconnect_mut().give_up(Some(error.to_string())),
         }
-        if self.comeback().is_dead() {
+        if self.reconnect().is_dead() {
             self.fail_all();
         }
     }
@@ -102,14 +102,14 @@ pub trait Returning {
 /// The link for the next request: of those with room, the one with the fewest requests. A reconnecting link is
 /// chosen only if none is up.
 #[inline]
-fn least_busy<L: Returning>(links: &mut [L]) -> Option<&mut L> {
+fn least_busy<L: Reconnecting>(links: &mut [L]) -> Option<&mut L> {
     let with_room = links.iter_mut().filter(|link| link.room() > 0);
-    with_room.min_by_key(|link| (link.comeback().rank(), link.in_session()))
+    with_room.min_by_key(|link| (link.reconnect().rank(), link.in_session()))
 }
 
 /// Distributes the requests of a batch over the links, in order; requests without room stay in the batch.
 #[inline]
-pub fn hand_out<L: Returning>(
+pub fn hand_out<L: Reconnecting>(
     links: &mut [L],
     batch: &mut VecDeque<Request>,
     mut submit: impl FnMut(&mut L, Request),
@@ -124,7 +124,7 @@ pub fn hand_out<L: Returning>(
 }
 
 /// The state of a link and its reconnection: an attempt delivers a `T` or fails with an `E`.
-pub struct Comeback<T, E> {
+pub struct ReconnectState<T, E> {
     state: State<T, E>,
     /// How long to keep trying.
     limit: Duration,
@@ -139,9 +139,9 @@ pub struct Comeback<T, E> {
 
 type Connect<T, E> = dyn Fn(Duration) -> Result<T, E> + Send + Sync;
 
-impl<T, E> Debug for Comeback<T, E> {
+impl<T, E> Debug for ReconnectState<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Comeback")
+        f.debug_struct("ReconnectState")
             .field("trouble", &self.trouble)
             .finish_non_exhaustive()
     }
@@ -166,18 +166,18 @@ enum State<T, E> {
     Dead,
 }
 
-/// The result of [`Comeback::step`].
+/// The result of [`ReconnectState::step`].
 #[derive(Debug)]
 enum Step<T, E> {
     /// Nothing new, or the time limit has passed.
     Wait,
     /// A new connection.
-    Came(T),
+    Connected(T),
     /// The attempt failed.
     Failed(E),
 }
 
-impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
+impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
     /// A link that is up. When it is lost, it tries to reconnect for `limit`; zero disables reconnecting. `connect`
     /// runs on its own thread and receives its time limit, at most `timeout`.
     pub fn up(
@@ -185,9 +185,9 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         timeout: Duration,
         ring: &Ring,
         connect: impl Fn(Duration) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Comeback<T, E> {
+    ) -> ReconnectState<T, E> {
         let (ring, connect) = (ring.clone(), Arc::new(connect));
-        Comeback {
+        ReconnectState {
             state: State::Up,
             limit,
             timeout,
@@ -227,7 +227,7 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         }
     }
 
-    /// When [`Returning::come_back`] has to be called next.
+    /// When [`Reconnecting::continue_reconnecting`] has to be called next.
     pub fn deadline(&self) -> Nanos {
         match self.state {
             State::Up | State::Dead => Nanos::MAX,
@@ -292,7 +292,7 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
                     bell.take();
                 }
                 match answer.try_recv() {
-                    Ok(Ok(came)) => Step::Came(came),
+                    Ok(Ok(connection)) => Step::Connected(connection),
                     Ok(Err(error)) => Step::Failed(error),
                     Err(TryRecvError::Empty) => Step::Wait,
                     Err(TryRecvError::Disconnected) => {
@@ -346,24 +346,24 @@ mod tests {
         Nanos(0).after(time)
     }
 
-    fn comeback(
+    fn reconnect(
         ring: &Ring,
         limit: Duration,
         outcome: Result<u32, &'static str>,
-    ) -> Comeback<u32, &'static str> {
-        Comeback::up(limit, Duration::from_secs(9), ring, move |_| outcome)
+    ) -> ReconnectState<u32, &'static str> {
+        ReconnectState::up(limit, Duration::from_secs(9), ring, move |_| outcome)
     }
 
     /// Attempts follow one another with growing pauses until the time limit; a successful one ends them.
     #[test]
     fn attempts_until_the_time_is_over() {
         let ring = Ring::new(RingConfig::default()).unwrap();
-        let mut link = comeback(&ring, Duration::from_secs(1), Err("no"));
+        let mut link = reconnect(&ring, Duration::from_secs(1), Err("no"));
         assert_eq!(
             (link.is_up(), link.rank(), link.deadline()),
             (true, 0, Nanos::MAX)
         );
-        let step = |link: &mut Comeback<u32, &'static str>, now: Nanos| loop {
+        let step = |link: &mut ReconnectState<u32, &'static str>, now: Nanos| loop {
             match link.step(now) {
                 Step::Wait if matches!(link.state, State::Connecting { .. }) => {
                     ring.enter(link.deadline()).unwrap();
@@ -390,16 +390,16 @@ mod tests {
         assert_eq!(pauses, [100, 200, 400, 800]);
         assert!(link.is_dead() && link.rank() == 2);
 
-        let mut link = comeback(&ring, Duration::from_secs(1), Ok(7));
+        let mut link = reconnect(&ring, Duration::from_secs(1), Ok(7));
         link.lost("cut".into(), Duration::ZERO, now);
-        assert!(matches!(step(&mut link, now), Step::Came(7)));
+        assert!(matches!(step(&mut link, now), Step::Connected(7)));
         link.arrived();
         assert!(link.is_up());
         assert!(
             !ring.take_woken(),
             "a worker's ring could never sleep again"
         );
-        let mut never = comeback(&ring, Duration::ZERO, Ok(7));
+        let mut never = reconnect(&ring, Duration::ZERO, Ok(7));
         never.lost("cut".into(), Duration::ZERO, now);
         assert!(never.is_dead(), "no attempt is wanted");
     }

@@ -17,13 +17,13 @@ const SHELF_PLACES: usize = 256;
 type Place<T> = Option<(i64, T)>;
 
 /// The last value written for each file.
-pub struct LastTold<T> {
+pub struct LastWritten<T> {
     shelves: [Box<[Place<T>]>; SHELVES],
 }
 
-impl<T: Copy + PartialEq> LastTold<T> {
-    pub fn new() -> LastTold<T> {
-        LastTold {
+impl<T: Copy + PartialEq> LastWritten<T> {
+    pub fn new() -> LastWritten<T> {
+        LastWritten {
             shelves: std::array::from_fn(|_| Box::default()),
         }
     }
@@ -43,15 +43,16 @@ impl<T: Copy + PartialEq> LastTold<T> {
     /// The last value of a file, if remembered.
     #[inline]
     pub fn of(&self, file: i64) -> Option<&T> {
-        let (shelf, place) = LastTold::<T>::place(file);
+        let (shelf, place) = LastWritten::<T>::place(file);
         let last = self.shelves[shelf].get(place)?.as_ref();
-        last.filter(|(told, _)| *told == file).map(|(_, last)| last)
+        last.filter(|(owner, _)| *owner == file)
+            .map(|(_, last)| last)
     }
 
     /// Prefetches a file's place.
     #[inline]
     pub fn prefetch(&self, file: i64) {
-        let (shelf, place) = LastTold::<T>::place(file);
+        let (shelf, place) = LastWritten::<T>::place(file);
         // A place spans two cache lines. The second is usually the one in which the next place begins.
         for place in self.shelves[shelf].iter().skip(place).take(2) {
             prefetch(place);
@@ -64,7 +65,7 @@ impl<T: Copy + PartialEq> LastTold<T> {
         if self.of(file).is_some_and(|last| last == now) {
             return false;
         }
-        let (shelf, place) = LastTold::<T>::place(file);
+        let (shelf, place) = LastWritten::<T>::place(file);
         let shelf = &mut self.shelves[shelf];
         if shelf.is_empty() {
             *shelf = vec![None; SHELF_PLACES].into();
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_what_equals_the_last_is_left_out() {
-        let mut told = LastTold::new();
+        let mut told = LastWritten::new();
         let rows = [(1, 'a'), (1, 'a'), (2, 'a'), (1, 'b'), (1, 'a'), (1, 'a')];
         assert_eq!(
             rows.map(|(file, now)| told.is_news(file, &now)),

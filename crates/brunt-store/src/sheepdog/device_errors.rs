@@ -16,7 +16,7 @@ pub static SHEEPDOG_WORDS: Language = Language {
 };
 
 /// Maps a server's result to a device's error.
-pub fn refused(result: u32) -> DeviceError {
+pub fn from_number(result: u32) -> DeviceError {
     let mut bytes = [0; WORDS_BYTES];
     bytes[..4].copy_from_slice(&result.to_be_bytes());
     let kind = match result {
@@ -38,7 +38,7 @@ pub fn refused(result: u32) -> DeviceError {
 }
 
 /// The result code of the server, if the error came from one.
-pub fn said(error: &DeviceError) -> Option<u32> {
+pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
             said: Said::Words { language, bytes },
@@ -80,12 +80,12 @@ mod tests {
     #[test]
     fn results_have_a_kind_and_their_number() {
         let check = |number: u32, kind: RefusalKind, words: &str| {
-            let refused = refused(number);
+            let refused = from_number(number);
             let found =
                 matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind);
             assert!(found, "{refused:?}");
             assert_eq!(
-                (refused.to_string().as_str(), said(&refused)),
+                (refused.to_string().as_str(), number_of(&refused)),
                 (words, Some(number))
             );
         };

@@ -1,0 +1,38 @@
+//! Starts this program again in another role, and the environment variables that mark a process as having one. What
+//! such a process does is in the module of its role; [`crate::helper::serve_if_asked`] finds it.
+//!
+//! The rule: a process with a role starts no others.
+
+use std::env;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Marks a process that holds memory; the value is the number of bytes to lock.
+pub(crate) const MEMORY_MARK: &str = "BRUNT_LOCK_BYTES";
+/// Marks a process as a guard; the value is what to undo.
+pub(crate) const GUARD_MARK: &str = "BRUNT_GUARD";
+/// Marks a process as a disk probe; the value is the folder it writes to.
+pub(crate) const DISK_PROBE_MARK: &str = "BRUNT_DISK_PROBE";
+
+/// Starts this program again in the role of `mark`, with its input and output piped.
+pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
+    // A program that doesn't call `helper::serve_if_asked` would run normally and start the next helper.
+    if [MEMORY_MARK, GUARD_MARK, DISK_PROBE_MARK]
+        .iter()
+        .any(|mark| env::var_os(mark).is_some())
+    {
+        return Err(io::Error::other(
+            "this process is a helper and cannot start others",
+        ));
+    }
+    // Not by its path: the file of a program that was copied to a host has already been removed.
+    Command::new("/proc/self/exe")
+        .env(mark, value)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Ctrl-C and the end of a session only reach the program, which ends its helpers and undoes its faults.
+        .process_group(0)
+        .spawn()
+}
