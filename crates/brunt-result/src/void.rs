@@ -74,83 +74,87 @@ macro_rules! reasons {
 }
 
 reasons! {
-    NotReady: Void, "a link, a fault's thread or the prober could not be made ready for the run", [],
-        "none: the message has the kernel's or the device's error, and for a limit of this machine a `ulimit` that would do",
+    NotReady: Void, "a link, a fault's thread or the prober could not be set up for the run", [],
+        "none: the message has the kernel's or the device's error, and a sufficient `ulimit` if that was the limit",
         "fix what the error names (brunt doctor shows what this machine lacks), then run it again";
-    RoleDied: Void, "a target or sink of the experiment ended unasked", ["stop", "repetitions", "kill", "serve"],
-        "half of what the run had lasted by then, or the rounds that were complete; `kill`: the time of a SIGKILL; `serve`: \
-         nine tenths of the memory that is available, if the kernel killed it for want of memory";
+    RoleDied: Void, "a target or sink of the experiment ended unexpectedly", ["stop", "repetitions", "kill", "serve"],
+        "half of the time that the run had lasted, or the number of complete rounds; `kill`: the time of a SIGKILL; \
+         `serve`: nine tenths of the available memory, if the kernel killed it because it was out of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
         "none: the message has the kernel's error",
         "run it again: each experiment gets a new lab; if it happens again, dmesg may say why";
-    LinkDropped: Void, "a link or its hosts' devices dropped packets that no setting asked to drop", ["rate"],
+    LinkDropped: Void, "a link or its hosts' devices dropped packets unintentionally", ["rate"],
         "three quarters of the rate that the link carried";
     FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
-        "half of what the run lasted; twice the fault's time";
-    FaultAfterRun: Void, "the run was over before the fault was there", ["stop"],
-        "twice the time at which it was there";
-    FaultTargetAway: Void, "the fault's target was frozen or dead for all of the fault's time", ["for"],
-        "twice the fault's time";
-    FaultUnseen: Void, "a storage fault or TCP reset was injected, and no request met it",
+        "`at`: half of the time that the run lasted; `stop`: twice the fault's time";
+    FaultAfterRun: Void, "the run ended before the fault was in effect", ["stop"],
+        "twice the time at which it was in effect";
+    FaultTargetAway: Void, "the fault's target was frozen or dead for the fault's whole duration", ["for"],
+        "twice the fault's duration";
+    FaultUnseen: Void, "a storage fault or TCP reset was injected, but affected no request",
         ["for", "p=", "every=", "lba=", "port", "read", "fsync", "trim", "flaky:", "bad-blocks:", "torn:"],
-        "from the requests or the time that there were: 12 expected hits, a fifth of the requests, twice the time";
-    FaultUnseenAgain: Void, "a fault went with its target's process and was not seen after the restart", ["for"],
-        "how long it lasted, and twice as long again as it was looked for in vain";
-    FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that does not \
-        start again", ["memory", "cores"],
-        "nine tenths of the memory that is free, or the limit of locked memory; the cores that the process may use. Otherwise \
-         none: the message has the kernel's error and what to do about it, such as a `ulimit` that would do";
-    FaultWeak: Void, "a fault was injected, but its proof shows too little of it: a cpu share that was not kept up, an \
-        impairment that probe packets cannot tell from the link before",
+        "from the run's requests or time: a value for 12 expected hits, a fifth of the requests, twice the time";
+    FaultUnseenAgain: Void, "a fault ended with its target's process and was not seen after the restart", ["for"],
+        "the time that it lasted, plus twice the time for which Brunt looked for it in vain";
+    FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that \
+        does not start again", ["memory", "cores"],
+        "`memory`: nine tenths of the free memory, or the limit of locked memory; `cores`: those that the process \
+         may use. Otherwise none: the message has the kernel's error and a remedy, such as a sufficient `ulimit`";
+    FaultWeak: Void, "a fault was injected, but its effect was too small to prove: a CPU share that was not \
+        sustained, an impairment that probe packets cannot distinguish from the link before",
         ["cpu", "memory", "delay", "jitter", "rate", "loss", "corrupt", "duplicate", "reorder", "ecn", "slow_close"],
-        "from what the proof measured: the share that was had, twice the delay, jitter or share of packets that there was \
-         anyway, two thirds of the rate that was seen; none for `freeze`, `kill` and `partition`, whose message has what was seen \
-         instead";
+        "from the proof's measurement: the share that was reached, twice the delay, jitter or share of packets that \
+         the link had before, two thirds of the measured rate; none for `freeze`, `kill` and `partition`, whose \
+         message has what was seen instead";
     FaultNotGone: Void, "a fault was removed, but its effect is still seen",
         ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
-        "for links twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
+        "for links: twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
          message says what remained";
-    FaultUnfit: Void, "what a fault is about is not there, or not in a state in which it could fail",
+    FaultUnfit: Void, "what a fault affects does not exist, or is not in a state in which it could fail",
         ["member", "layer", "group", "link", "to", "serve"],
-        "the members that are good, or the arrays, port groups or links that there are; half of a LUN's size if an array could \
-         not be rebuilt in time";
+        "the good members, or the existing arrays, port groups or links; half of a LUN's size if an array could not \
+         be rebuilt in time";
     FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
-        "none: the message has its answer, which says what would be right",
+        "none: the message has its answer, which says what is correct",
         "see what the target said on standard error, and what its layers accept (brunt help devices)";
-    FaultHostLost: Incomplete, "a host was lost on which there was a fault, a target or service of the experiment, or a bridge in the wire", [],
+    FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or a bridge in the wire \
+        was lost", [],
         "none: the message says how it was lost",
         "see that host: whether its agent was ended, its processors are all busy or its network is gone";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",
         "this is a defect of Brunt: please report it with the experiment file and its seed; without this fault it runs";
-    TargetGone: Incomplete, "the target's connection or device was gone for good", ["stop"],
-        "half of what the run had lasted by then";
-    LinkUntracked: Doubtful, "a link met more TCP connections than it keeps account of (65,536), and let their packets pass",
+    TargetGone: Incomplete, "the target's connection or device was lost for good", ["stop"],
+        "half of the time that the run had lasted";
+    LinkUntracked: Doubtful, "a link had more TCP connections than it can track (65,536), and let the excess \
+        connections' packets pass",
         ["for", "slow_close"],
-        "nine tenths of the time after which resets met too many; the delay of FINs by as much shorter as more were held \
-         than can be";
-    LinkRateLost: Doubtful, "a link's line stood still although packets waited", ["rate"],
-        "the share of its time that the line had, nine tenths of it";
+        "`for`: nine tenths of the time until resets found too many connections; `slow_close`: shorter in proportion \
+         to the excess of held FINs";
+    LinkRateLost: Doubtful, "a link's line stood still while packets waited", ["rate"],
+        "nine tenths of the line's rate times the share of time that it had";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
-        "ten times the mean lateness, of which it is then a tenth";
+        "ten times the mean lateness";
     LinkOrdered: Doubtful, "packets were delayed beyond their jitter to keep their order", ["keep_order"],
         "`false`";
-    LinkBusy: Doubtful, "the emulation of a link was busy almost all of the time", ["rate"],
+    LinkBusy: Doubtful, "a link's thread was busy almost all of the time", ["rate"],
         "three quarters of the rate that the link carried";
     LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
         "the bandwidth-delay product";
-    RecordSlow: Doubtful, "workers waited for the record of results to be written", ["record_requests", "rate"],
-        "`false`; half of the rate of requests that there was";
+    RecordSlow: Doubtful, "workers waited for results to be written", ["record_requests", "rate"],
+        "`false`; half of the request rate";
     ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
         ["stop", "for", "conflicts", "speed", "map", "retry"],
-        "the time that all requests take at the pace of those sent, the part of the trace that could be read, the speed \
-         without the drift, half of the speed where requests were late; see [replay.md](replay.md)";
-    Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or starved of processors", [],
+        "the time that all requests take at the pace of those sent, the part of the trace that could be read, the \
+         speed without the drift, half of the speed if requests were late; see [replay.md](replay.md)";
+    Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or \
+        starved of processors", [],
         "none: the message has how long it did not run",
         "run it again while nothing stops it and nothing else fills the processors";
-    Throttled: Doubtful, "the CPU quota of Brunt's control group was used up for more than a hundredth of the run", [],
+    Throttled: Doubtful, "Brunt's control group was throttled by its CPU quota for more than a hundredth of the run",
+        [],
         "none: the message has the quota and for how long it stopped the group",
         "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run it outside of that control group";
-    OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group for want of memory", [],
+    OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group because it was out of memory", [],
         "none: the message has how many were killed",
         "raise the group's memory limit (memory.max, in version 1 memory.limit_in_bytes), or use less memory";
     TooFewRuns: NoVerdict, "a point has fewer than four runs", ["repetitions"], "four";

@@ -319,14 +319,14 @@ fn queries_agree_with_the_summary() {
             > 0
     );
 
-    let probe = answer("A probe beside the throughput");
+    let probe = answer("Throughput and a probe");
     assert!(
         probe
             .iter()
             .all(|row| (0.0..=1.01).contains(&number(row, "cpu_busy_share"))),
         "{probe:?}"
     );
-    let environment = answer("On what it was measured");
+    let environment = answer("The machine and its software");
     assert!(environment.iter().any(|row| row["key"] == "kernel"));
     assert_eq!(
         rest,

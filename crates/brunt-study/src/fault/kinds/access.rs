@@ -24,7 +24,7 @@ use crate::written::written;
 pub(super) const INFO: Info = Info {
     keys: &["access", "group"],
     on_hosts: false,
-    help: "puts a target port group of a served target into another asymmetric access state (ALUA): `non-optimized`, `standby`, `unavailable`, `offline` or `transitioning`",
+    help: "sets the asymmetric access state (ALUA) of a served target's port group: `non-optimized`, `standby`, `unavailable`, `offline` or `transitioning`",
     proof: "the commands that the target refused because of the state, or the initiators that it notified of the change, and later that the group is back in its previous state",
     example: "target = \"disk\"\naccess = \"transitioning\"\nat = \"5s\"\nfor = \"2s\"",
 };

@@ -16,7 +16,7 @@ pub(super) const INFO: Info = Info {
     keys: &["memory"],
     on_hosts: true,
     help: "allocates and locks memory",
-    proof: "this much more memory is locked, and later free again",
+    proof: "the kernel's count of locked memory, and later that it is free again",
     example: "memory = \"1GiB\"\nat = \"5s\"\nfor = \"5s\"",
 };
 

@@ -29,7 +29,7 @@ use crate::written::written;
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
     on_hosts: false,
-    help: "storage faults, written as in a device's fault= option",
+    help: "injects a storage fault into the requests of a target, written as in a device's `fault=` option",
     proof: "the number of requests that it affected, and later that it is disarmed",
     example: "target = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"5s\"\nfor = \"5s\"",
 };
