@@ -8,12 +8,13 @@ use std::fmt;
 use std::path::Path;
 
 use brunt_core::units::counted;
+use brunt_wire::ParseError;
 use brunt_wire::net::{
     Endpoint, Frame, IpPayload, NextHeader, Payload, TUNNELS_MAX, open_frame, open_ip, open_udp,
     parse_frame, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
-use brunt_wire::rpc::{self, RpcMessage};
+use brunt_wire::rpc::{self, MARK_BYTES, RecordMark, RpcCall, RpcMessage};
 use serde::Serialize;
 
 use crate::flow::FlowKey;
@@ -26,6 +27,10 @@ const FLOWS_MAX: usize = 1 << 16;
 const NAMES_MAX: usize = 256;
 /// Distinct RPC procedures.
 const PROCEDURES_MAX: usize = 256;
+/// Largest fragment of an RPC record that is believed.
+const FRAGMENT_BYTES_MAX: u32 = 16 << 20;
+/// A call's header: ten words, and two bodies of up to 400 bytes (RFC 5531, 8.2 and 9).
+const CALL_HEADER_BYTES_MAX: usize = 40 + 2 * 400;
 
 /// How a protocol was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -228,9 +233,110 @@ struct Traffic {
     bytes: u64,
 }
 
+/// The RPC records of one direction of a TCP connection, as far as they follow one another without a gap. A segment
+/// after a gap is taken to begin with a record.
+#[derive(Debug, Default)]
+struct Records {
+    /// The sequence number behind the last segment, unless its bytes were no records.
+    next_seq: Option<u32>,
+    /// Bytes until the next record mark.
+    skip: usize,
+    /// Whether the record has another fragment, which has no header.
+    is_continued: bool,
+    /// The beginning of a record whose header continues in the next segment.
+    head: Vec<u8>,
+}
+
+impl Records {
+    /// Passes on the calls whose headers end in this segment.
+    fn segment(&mut self, seq: u32, payload: Payload<'_>, call: impl FnMut(&RpcCall<'_>)) {
+        if payload.wire_len == 0 {
+            return;
+        }
+        match self.next_seq {
+            Some(next) if next == seq => {}
+            // Bytes that came again.
+            Some(next) if (seq.wrapping_sub(next) as i32) < 0 => return,
+            _ => *self = Records::default(),
+        }
+        let mut head = std::mem::take(&mut self.head);
+        let read = if head.is_empty() {
+            self.read(payload.bytes, call)
+        } else {
+            head.extend_from_slice(payload.bytes);
+            self.read(&head, call)
+        };
+        // What the snap length cut off must lie before the next mark.
+        let cut = payload.wire_len.saturating_sub(payload.bytes.len());
+        let followed = read && cut <= self.skip;
+        self.skip = self.skip.saturating_sub(cut);
+        self.next_seq = followed.then_some(seq.wrapping_add(payload.wire_len as u32));
+    }
+
+    /// Returns whether these bytes are records.
+    fn read(&mut self, bytes: &[u8], mut call: impl FnMut(&RpcCall<'_>)) -> bool {
+        let mut at = 0;
+        loop {
+            at += self.skip;
+            self.skip = at.saturating_sub(bytes.len());
+            let Some(rest) = bytes.get(at..) else {
+                return true;
+            };
+            let Some(mark) = rest.first_chunk::<MARK_BYTES>() else {
+                self.head = rest.to_vec();
+                return true;
+            };
+            let mark = RecordMark::from_bytes(*mark);
+            if mark.len > FRAGMENT_BYTES_MAX {
+                return false;
+            }
+            let len = mark.len as usize;
+            let message = &rest[MARK_BYTES..];
+            let message = &message[..message.len().min(len)];
+            match rpc::parse(message) {
+                _ if self.is_continued => {}
+                Ok(RpcMessage::Call(found)) if found.is_credible(len) => call(&found),
+                Ok(RpcMessage::Reply(_)) => {}
+                Err(ParseError::Incomplete(_))
+                    if message.len() < len.min(CALL_HEADER_BYTES_MAX) =>
+                {
+                    self.head = rest.to_vec();
+                    return true;
+                }
+                _ => return false,
+            }
+            self.is_continued = !mark.last;
+            self.skip = MARK_BYTES + len;
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+struct Connection {
+    name: Option<&'static str>,
+    traffic: Traffic,
+    records: [Records; 2],
+}
+
+impl Connection {
+    fn add(&mut self, found: Option<&'static str>, amount: Traffic) {
+        self.name = self.name.or(found);
+        self.traffic.packets += amount.packets;
+        self.traffic.bytes += amount.bytes;
+    }
+}
+
+fn count_call(calls: &mut BTreeMap<String, u64>, call: &RpcCall<'_>) {
+    let name = call_name(call.program, call.version, call.procedure);
+    if calls.len() < PROCEDURES_MAX || calls.contains_key(&name) {
+        *calls.entry(name).or_default() += 1;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Surveyor {
-    flows: HashMap<FlowKey, (Option<&'static str>, Traffic)>,
+    flows: HashMap<FlowKey, Connection>,
     names: BTreeMap<(String, Evidence), Traffic>,
     rpc_calls: BTreeMap<String, u64>,
     bytes: u64,
@@ -269,7 +375,7 @@ impl Surveyor {
                 Ok(Frame::Ip(ip)) => {
                     let key = |from: u16, to: u16, transport| {
                         let end = |address, port| Endpoint { address, port };
-                        FlowKey::new(end(ip.source, from), end(ip.destination, to), transport).0
+                        FlowKey::new(end(ip.source, from), end(ip.destination, to), transport)
                     };
                     match parse_transport(ip.protocol, ip.payload) {
                         Err(_) => {
@@ -277,7 +383,8 @@ impl Surveyor {
                         }
                         Ok(IpPayload::Tcp(tcp)) => {
                             let (from, to) = (tcp.source_port, tcp.destination_port);
-                            return self.flow(key(from, to, Transport::Tcp), tcp.payload, amount);
+                            let key = key(from, to, Transport::Tcp);
+                            return self.stream(key, tcp.seq, tcp.payload, amount);
                         }
                         Ok(IpPayload::Udp(udp)) => {
                             match open_udp(udp.destination_port, udp.payload) {
@@ -285,7 +392,7 @@ impl Surveyor {
                                 None => {
                                     let (from, to) = (udp.source_port, udp.destination_port);
                                     let key = key(from, to, Transport::Udp);
-                                    return self.flow(key, udp.payload, amount);
+                                    return self.datagram(key.0, udp.payload.bytes, amount);
                                 }
                             }
                         }
@@ -304,36 +411,53 @@ impl Surveyor {
         self.count("packets in too many tunnels".into(), Evidence::None, amount);
     }
 
-    fn flow(&mut self, key: FlowKey, payload: Payload<'_>, amount: Traffic) {
-        let found = self.recognise(key.transport() == Transport::Tcp, payload.bytes);
+    fn stream(
+        &mut self,
+        (key, direction): (FlowKey, u8),
+        seq: u32,
+        payload: Payload<'_>,
+        amount: Traffic,
+    ) {
+        let mut untracked = Connection::default();
+        let is_tracked = self.flows.len() < FLOWS_MAX || self.flows.contains_key(&key);
+        let connection = match is_tracked {
+            true => self.flows.entry(key).or_default(),
+            false => &mut untracked,
+        };
+        let mut found = None;
+        let records = &mut connection.records[usize::from(direction & 1)];
+        records.segment(seq, payload, |call| {
+            count_call(&mut self.rpc_calls, call);
+            found = Some(rpc_name(call.program, call.version));
+        });
+        let found = found.or_else(|| of_stream(payload.bytes));
+        if is_tracked {
+            connection.add(found, amount);
+        } else {
+            let (name, by) = name_of(&key, found);
+            self.count(name, by, amount);
+        }
+    }
+
+    fn datagram(&mut self, key: FlowKey, bytes: &[u8], amount: Traffic) {
+        let found = match rpc::parse(bytes) {
+            Ok(RpcMessage::Call(call)) if call.is_credible(bytes.len()) => {
+                count_call(&mut self.rpc_calls, &call);
+                Some(rpc_name(call.program, call.version))
+            }
+            _ => None,
+        };
         if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&key) {
             let (name, by) = name_of(&key, found);
             return self.count(name, by, amount);
         }
-        let (name, sum) = self.flows.entry(key).or_default();
-        *name = name.or(found);
-        sum.packets += amount.packets;
-        sum.bytes += amount.bytes;
-    }
-
-    /// Recognises a payload by its bytes; counts RPC calls.
-    fn recognise(&mut self, is_tcp: bool, bytes: &[u8]) -> Option<&'static str> {
-        // On TCP, a record mark comes first.
-        let message = bytes.get(if is_tcp { 4 } else { 0 }..)?;
-        let Ok(RpcMessage::Call(call)) = rpc::parse(message) else {
-            return is_tcp.then(|| of_stream(bytes)).flatten();
-        };
-        let name = call_name(call.program, call.version, call.procedure);
-        if self.rpc_calls.len() < PROCEDURES_MAX || self.rpc_calls.contains_key(&name) {
-            *self.rpc_calls.entry(name).or_default() += 1;
-        }
-        Some(rpc_name(call.program, call.version))
+        self.flows.entry(key).or_default().add(found, amount);
     }
 
     fn finish(mut self) -> Survey {
-        for (key, (found, amount)) in std::mem::take(&mut self.flows) {
-            let (name, by) = name_of(&key, found);
-            self.count(name, by, amount);
+        for (key, connection) in std::mem::take(&mut self.flows) {
+            let (name, by) = name_of(&key, connection.name);
+            self.count(name, by, connection.traffic);
         }
         let all = self.bytes.max(1) as f64;
         let row = |((name, by), amount): ((String, Evidence), Traffic)| SurveyRow {
@@ -396,6 +520,42 @@ pub fn survey(path: &Path, mut stop: impl FnMut() -> bool) -> Result<Survey, Sou
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Calls are counted wherever records begin: two in a segment, a header that two segments share, and after bytes
+    /// that the snap length cut off. Bytes that came again don't count again.
+    #[test]
+    fn records_are_counted_across_segments() {
+        // A call of rpcbind's GETPORT: its record mark, the header and four words.
+        let mut record = 0x8000_0038_u32.to_be_bytes().to_vec();
+        let words = [7, 0, 2, 100_000, 2, 3, 0, 0, 0, 0, 100_003, 3, 6, 0];
+        record.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
+        let stream = record.repeat(5);
+        let count = |segments: &[(usize, usize, usize)]| {
+            let (mut records, mut calls) = (Records::default(), 0);
+            for &(from, captured, wire_len) in segments {
+                let bytes = &stream[from..from + captured];
+                let payload = Payload { bytes, wire_len };
+                // Sequence numbers wrap.
+                let seq = u32::MAX.wrapping_add(from as u32);
+                records.segment(seq, payload, |_| calls += 1);
+            }
+            calls
+        };
+        assert_eq!((record.len(), count(&[(0, 300, 300)])), (60, 5));
+        for cut in 1..300 {
+            assert_eq!(
+                count(&[(0, cut, cut), (cut, 300 - cut, 300 - cut)]),
+                5,
+                "{cut}"
+            );
+        }
+        assert_eq!(count(&[(0, 60, 60), (0, 60, 60), (60, 240, 240)]), 5);
+        // Of the first record only the header was captured.
+        assert_eq!(count(&[(0, 44, 60), (60, 240, 240)]), 5);
+        // Of the second one not even that: the next segment begins with a record.
+        assert_eq!(count(&[(0, 80, 120), (120, 180, 180)]), 4);
+        assert_eq!(count(&[(0, 60, 60), (90, 30, 30), (120, 180, 180)]), 4);
+    }
 
     #[test]
     fn streams_are_recognised_by_their_first_bytes() {

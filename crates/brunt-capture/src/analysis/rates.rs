@@ -122,12 +122,12 @@ impl TryFrom<Stored> for Rates {
             first,
             intervals,
         } = stored;
-        let until = first
-            .checked_add(INTERVALS_MAX as u64)
+        let last_from = first
+            .checked_add(intervals.len().saturating_sub(1) as u64)
             .and_then(|last| last.checked_mul(width_ns));
         let is_doubled =
             width_ns.is_multiple_of(WIDTH_NS_MIN) && (width_ns / WIDTH_NS_MIN).is_power_of_two();
-        if intervals.len() > INTERVALS_MAX || !is_doubled || until.is_none() {
+        if intervals.len() > INTERVALS_MAX || !is_doubled || last_from.is_none() {
             return Err(StoredRatesError);
         }
         Ok(Rates {
@@ -228,7 +228,8 @@ impl Rates {
     /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
     /// packet, the last ends with the last one; those between have equal lengths.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
-        let ends = (self.first + 1..).map(|index| index * self.width_ns);
+        // The last one may end after all times that there are.
+        let ends = (self.first + 1..).map(|index| index.saturating_mul(self.width_ns));
         let mut count = self.intervals.len();
         // An interval that begins with the last packet has no length and so no rate; its counts go to the one before.
         let mut rest = None;
@@ -344,6 +345,26 @@ mod tests {
                     "{interval:?}, {expected}"
                 );
                 assert!(until > from || count == 1);
+            }
+        }
+    }
+
+    /// Times may be as far apart as they can be, also in a saved trace.
+    #[test]
+    fn the_last_time_of_all_is_no_overflow() {
+        for first in [0, 1_400_000_000_000_000_000, i64::MAX as u64] {
+            let mut rates = Rates::default();
+            for time in [first, i64::MAX as u64] {
+                rates.on_packet(time, 100);
+            }
+            let read = Rates::try_from(Stored::from(rates.clone())).unwrap();
+            for rates in [rates, read] {
+                let rows: Vec<_> = rates.intervals().collect();
+                assert_eq!(rows.iter().map(|(.., i)| i.wire_bytes).sum::<u64>(), 200);
+                assert_eq!(
+                    (rows[0].0, rows[rows.len() - 1].1),
+                    (first, i64::MAX as u64)
+                );
             }
         }
     }

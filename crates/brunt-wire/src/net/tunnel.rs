@@ -158,7 +158,7 @@ pub fn open_ip(
     payload: Payload<'_>,
 ) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     match protocol {
-        GRE => gre(payload).map(Some),
+        GRE => gre(payload),
         IP_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV4, payload, 0).map(Some),
         IPV6_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV6, payload, 0).map(Some),
         MPLS_IN_IP => mpls(payload).map(Some),
@@ -206,7 +206,7 @@ fn geneve(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError>
     .map(Some)
 }
 
-fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
+fn gre(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTING: u16 = 0x4000;
     const KEY: u16 = 0x2000;
@@ -226,10 +226,12 @@ fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let mut header_len = 4 + field(CHECKSUM) + field(KEY) + field(SEQUENCE);
     match flags & 0x0007 {
         0 => {}
+        // PPTP's acknowledgements have no payload and so no sequence number (RFC 2637, 4.1).
+        1 if flags & SEQUENCE == 0 => return Ok(None),
         1 => header_len += field(ACKNOWLEDGEMENT),
         _ => return Err(Malformed::new(1, "GRE has version 0 or 1").into()),
     }
-    match protocol {
+    let opened = match protocol {
         ETHER_TYPE_PPP => ppp(Tunnel::Gre, after(payload, header_len)?),
         // Type I has no header and, unlike type II, no sequence number.
         ETHER_TYPE_ERSPAN if flags & SEQUENCE == 0 => {
@@ -243,7 +245,8 @@ fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
         ),
         ETHER_TYPE_ERSPAN_III => erspan_iii(after(payload, header_len)?),
         protocol => inner(Tunnel::Gre, protocol, payload, header_len),
-    }
+    };
+    opened.map(Some)
 }
 
 fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
@@ -439,6 +442,13 @@ mod tests {
             Err(ParseError::Malformed(_))
         ));
         assert_eq!(open_ip(6, whole(&[])), Ok(None));
+        // An acknowledgement of PPTP, and one with a packet.
+        let ack: &[u8] = &[0x20, 0x81, 0x88, 0x0b, 0, 0, 0, 0x18, 0, 0, 0, 6];
+        assert_eq!(open_ip(47, whole(ack)), Ok(None));
+        let packet = &[
+            0x30, 0x81, 0x88, 0x0b, 0, 4, 0, 0x18, 0, 0, 0, 1, 0, 0, 0, 6, 0xff, 3, 0, 0x21,
+        ];
+        assert!(matches!(open_ip(47, whole(packet)), Ok(Some(_))));
         // Options of 252 bytes in a datagram of 8; a datagram that is not VXLAN.
         assert_eq!(
             open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])),

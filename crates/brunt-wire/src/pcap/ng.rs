@@ -220,16 +220,25 @@ impl Ng {
 }
 
 impl Interface {
+    /// Times before 1970 or after 2262 are moved to the nearest time between, so that sums of times don't overflow.
     #[inline]
     fn time_ns(&self, units: u64) -> u64 {
         let ns = match self.resolution {
             9 => units,
-            6 => units.wrapping_mul(1000),
-            r if r & 0x80 != 0 => {
-                ((u128::from(units) * 1_000_000_000) >> (r & 0x7f).min(127)) as u64
-            }
-            r => (u128::from(units) * 1_000_000_000 / 10u128.pow(u32::from(r.min(30)))) as u64,
+            6 => units.saturating_mul(1000),
+            resolution => Interface::scaled_ns(resolution, units),
         };
-        ns.wrapping_add_signed(self.offset_s.wrapping_mul(1_000_000_000))
+        let offset_ns = self.offset_s.saturating_mul(1_000_000_000);
+        ns.saturating_add_signed(offset_ns).min(i64::MAX as u64)
+    }
+
+    #[cold]
+    fn scaled_ns(resolution: u8, units: u64) -> u64 {
+        let ns = u128::from(units) * 1_000_000_000;
+        let ns = match resolution {
+            r if r & 0x80 != 0 => ns >> (r & 0x7f).min(127),
+            r => ns / 10u128.pow(u32::from(r.min(30))),
+        };
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }

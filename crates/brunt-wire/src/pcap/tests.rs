@@ -206,6 +206,38 @@ fn pcapng_files() {
     }
 }
 
+/// Times outside 1970 to 2262 become the nearest time between, in any resolution and with any offset.
+#[test]
+fn impossible_times_are_clamped() {
+    // The options of the interface: a resolution and an offset in seconds; then a packet at `units`.
+    let check = |resolution: u8, offset_s: i64, units: u64, expected: u64| {
+        let mut file = words(false, &[ng::SECTION_HEADER_BLOCK, 28, 0x1a2b_3c4d, 1]);
+        file.extend(words(false, &[u32::MAX, u32::MAX, 28]));
+        file.extend(words(
+            false,
+            &[1, 40, 101, 0, 0x0001_0009, u32::from(resolution)],
+        ));
+        file.extend(words(false, &[0x0008_000e]));
+        file.extend(offset_s.to_le_bytes());
+        file.extend(words(false, &[40]));
+        let (high, low) = ((units >> 32) as u32, units as u32);
+        file.extend(words(false, &[6, 32, 0, high, low, 0, 60, 32]));
+        let (packets, end) = walk(&file);
+        assert_eq!((packets.len(), end), (1, Ok(0)));
+        assert_eq!(packets[0].0, expected, "{resolution} {offset_s} {units}");
+    };
+    const LAST: u64 = i64::MAX as u64;
+    check(9, 0, 5, 5);
+    check(9, 2, 5, 2_000_000_005);
+    check(6, -1, 1_000_001, 1000);
+    for resolution in [0, 3, 6, 9, 0x80, 0x8a] {
+        check(resolution, 0, u64::MAX, LAST);
+        check(resolution, i64::MAX, 0, LAST);
+        check(resolution, i64::MIN, 0, 0);
+    }
+    check(6, 0, 18_446_744_073_204_277_451, LAST);
+}
+
 /// A file cut at any byte yields the packets before the cut and asks for more.
 #[test]
 fn cut_anywhere() {

@@ -76,6 +76,14 @@ impl AuthFlavor {
             AuthFlavor::Other(other) => other,
         }
     }
+
+    /// Whether the number lies where IANA's registry of RPC authentication flavors has entries.
+    pub const fn is_assigned(self) -> bool {
+        matches!(
+            self.number(),
+            0..=7 | 30_001 | 200_000..=200_255 | 300_000..=300_255 | 390_000..=390_255
+        )
+    }
 }
 
 /// Flavor and body of a credential or verifier.
@@ -132,6 +140,17 @@ pub struct CallLayout {
 }
 
 impl RpcCall<'_> {
+    /// Whether a message of `message_len` bytes that parses as this call is likely to be one: packets of NTP and
+    /// CAPWAP may have the same words at the start.
+    pub fn is_credible(&self, message_len: usize) -> bool {
+        // By convention, procedure 0 takes no arguments (RFC 5531, 12.1); only RPCSEC_GSS sends tokens with it
+        // (RFC 2203, 5.2.2).
+        let takes_arguments = self.procedure != 0 || self.credentials.flavor == AuthFlavor::Gss;
+        self.credentials.flavor.is_assigned()
+            && self.verifier.flavor.is_assigned()
+            && (takes_arguments || message_len <= self.body_at)
+    }
+
     /// The positions of all parts. A header has at most 40 bytes and two bodies of 400, so 16 bits are enough.
     #[inline]
     pub fn layout(&self) -> CallLayout {

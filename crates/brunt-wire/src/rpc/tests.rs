@@ -33,6 +33,58 @@ fn real_call() {
     assert_eq!(call.body_at, 68);
 }
 
+/// Packets of other protocols that parse as calls are told from calls.
+#[test]
+fn calls_are_credible() {
+    let check = |words: &[u32], expected| {
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        let Ok(RpcMessage::Call(call)) = parse(&bytes) else {
+            panic!("{words:?}: {:?}", parse(&bytes))
+        };
+        assert_eq!(call.is_credible(bytes.len()), expected, "{words:x?}");
+    };
+    let null = [1, 0, 2, PROGRAM_NFS, 3, 0, 0, 0, 0, 0];
+    check(&null, true);
+    let getattr = [1, 0, 2, PROGRAM_NFS, 3, 1, 0, 0, 0, 0, 4, 7];
+    check(&getattr, true);
+    // The first message of a session of RPCSEC_GSS: a token as NULL's argument.
+    let init = [1, 0, 2, PROGRAM_NFS, 4, 0, 6, 4, 1, 0, 0, 4, 7];
+    check(&init, true);
+    // A client's first packet of NTP: stratum 0, a dispersion of 2, the reference "INIT", and its clock.
+    let ntp = [
+        0xe300_06e8,
+        0,
+        2,
+        0x494e_4954,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0xe158_296b,
+        0x5ce9_9661,
+    ];
+    check(&ntp, false);
+    // A discovery response of CAPWAP.
+    let capwap = [
+        0x0010_8200,
+        0,
+        2,
+        0x9200,
+        0x0025_0038,
+        0x07db,
+        0x007b_0008,
+        2,
+        7,
+        0xd400_0400,
+        7,
+        0xd900_0400,
+        0x0207_da00,
+    ];
+    check(&capwap, false);
+}
+
 /// Every kind of reply, and the offset of its results.
 #[test]
 fn replies() {

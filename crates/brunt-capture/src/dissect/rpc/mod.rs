@@ -159,7 +159,11 @@ impl Dissector for Rpc {
     }
 
     fn claims_datagram(&self, _: &Flow, bytes: &[u8]) -> bool {
-        rpc::parse(bytes).is_ok()
+        match rpc::parse(bytes) {
+            Ok(rpc::RpcMessage::Call(call)) => call.is_credible(bytes.len()),
+            Ok(rpc::RpcMessage::Reply(_)) => true,
+            Err(_) => false,
+        }
     }
 
     fn on_datagram<S: Sink>(
