@@ -65,7 +65,7 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
     let (mut links, mut is_killed) = (serde_json::Map::new(), false);
     match registry.ask(name, &Request::End, PATIENCE) {
         Ok((
-            Answer::LabEnding {
+            Answer::Ending {
                 trouble,
                 links: reports,
             },

@@ -54,7 +54,7 @@ pub enum Answer {
         variables: Variables,
     },
     /// To [`Request::End`]: the lab ends now.
-    LabEnding {
+    Ending {
         /// Everything unintended that happened.
         trouble: Vec<String>,
         /// What each link did.
@@ -122,7 +122,7 @@ pub fn serve(
         let (answer, door) = answer(&request, plan, built)?;
         let line = serde_json::to_string(&answer).map_err(Failure::failed)?;
         let _ = door::send(&socket, &line, door.as_ref());
-        if let Answer::LabEnding { trouble, .. } = answer {
+        if let Answer::Ending { trouble, .. } = answer {
             trouble.iter().for_each(|what| output.note(what));
             return Ok(());
         }
@@ -182,7 +182,7 @@ fn answer(
         Request::End => {
             let ending = built.end()?;
             (
-                Answer::LabEnding {
+                Answer::Ending {
                     trouble: ending.all_trouble(),
                     links: ending.links,
                 },
