@@ -4,7 +4,7 @@
 
 use brunt_block::{Op, open_url};
 use brunt_store::nbd::server::offer::{NbdOffer, NbdOfferStep, NbdOffered, NbdTlsPolicy};
-use brunt_store::nbd::server::serving::{NbdServing, NbdVerdict};
+use brunt_store::nbd::server::requests::{NbdRequestHandler, NbdVerdict};
 use brunt_wire::nbd::negotiation::NbdOptionReply;
 use brunt_wire::nbd::{NbdBlockSizes, NbdHeaders, NbdReply, NbdRequest, export_flag};
 use libfuzzer_sys::fuzz_target;
@@ -34,8 +34,8 @@ fuzz_target!(|input: &[u8]| {
         }
     };
     let backend = open_url("memory:1MiB").expect("a memory device");
-    let serving = NbdServing::new(agreement, &exports()[agreement.export]);
-    let headers = serving.headers();
+    let requests = NbdRequestHandler::new(agreement, &exports()[agreement.export]);
+    let headers = requests.headers();
     while let Ok((request, header_len, payload)) = NbdRequest::parse(bytes, headers) {
         let skip = header_len as u64 + payload;
         let is_reply = |bytes: &[u8]| {
@@ -44,9 +44,9 @@ fuzz_target!(|input: &[u8]| {
                 "an answer is a reply"
             )
         };
-        match serving.judge(&request) {
+        match requests.judge(&request) {
             NbdVerdict::Run { op: Op::Flush, .. } | NbdVerdict::Nothing => {
-                is_reply(&serving.done(request.cookie, request.offset));
+                is_reply(&requests.done(request.cookie, request.offset));
             }
             NbdVerdict::Run { op, .. } => {
                 assert!(request.offset + request.len <= SIZE, "{op:?} past the end");
@@ -54,14 +54,14 @@ fuzz_target!(|input: &[u8]| {
                     (request.offset | request.len).is_multiple_of(512),
                     "{op:?} of a part of a block"
                 );
-                is_reply(&serving.data(request.cookie, request.offset, request.len.max(1) as u32));
+                is_reply(&requests.data(request.cookie, request.offset, request.len.max(1) as u32));
             }
             NbdVerdict::Status => {
                 assert!(headers > NbdHeaders::Simple, "status needs chunks");
-                is_reply(&serving.status(&request, &*backend));
+                is_reply(&requests.status(&request, &*backend));
             }
             NbdVerdict::Refuse(error, words) => {
-                is_reply(&serving.error(request.cookie, request.offset, error, words));
+                is_reply(&requests.error(request.cookie, request.offset, error, words));
             }
             NbdVerdict::Leave => return,
         }

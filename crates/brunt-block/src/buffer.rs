@@ -348,7 +348,7 @@ mod tests {
 
     /// An empty buffer is valid.
     #[test]
-    fn empty() {
+    fn an_empty_buffer_is_valid() {
         assert!(Buf::empty().is_empty());
         assert!(Buf::zeroed(0).is_empty());
     }

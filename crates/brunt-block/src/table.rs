@@ -285,7 +285,7 @@ mod tests {
 
     /// Errors say what would be right.
     #[test]
-    fn mistakes() {
+    fn errors_say_what_would_be_right() {
         let check = |url: &str, words: &str| {
             let error = open_url(url)
                 .err()

@@ -227,7 +227,7 @@ mod tests {
 
     /// Sizes have the same meaning as in fio and dd.
     #[test]
-    fn sizes() {
+    fn sizes_have_the_same_meaning_as_in_fio_and_dd() {
         let check = |text, bytes| assert_eq!(parse_size(text), Ok(bytes), "{text}");
         check("0", 0);
         check("512", 512);

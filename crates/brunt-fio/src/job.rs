@@ -193,7 +193,7 @@ mod tests {
 
     /// An error names its file and line, even in an included file.
     #[test]
-    fn mistakes() {
+    fn an_error_names_its_file_and_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bad.fio");
         let check = |text: &str, words: &str, kind: fn(&Cause) -> bool| {

@@ -1,5 +1,5 @@
 //! The agent's side of the protocol: which message gets which answer, and when the lease expires. No I/O and no clock;
-//! [`crate::serve`] waits, reads and writes around it.
+//! [`crate::connection`] waits, reads and writes around it.
 //!
 //! The rule: nothing is done for a controller before a valid greeting.
 

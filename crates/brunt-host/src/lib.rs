@@ -16,33 +16,33 @@
 
 mod address;
 mod agent;
+mod agent_run;
+mod agent_state;
 mod agent_thread;
 mod allow;
-mod bench;
-mod breaking;
+mod bridge;
 mod bridge_capture;
-mod bridging;
 mod clock;
+mod connection;
+mod faults;
 mod fleet;
 mod identity;
-mod keeping;
+mod journals;
 mod lines;
 mod listen;
 mod name;
 mod remote;
 mod role_process;
 mod role_rules;
+mod roles;
 mod run_rules;
 mod sampling;
-mod serve;
-mod serving;
+mod services;
 mod session;
-mod shelved;
 mod spool;
 mod ssh;
 mod stream;
 mod tls;
-mod work;
 
 pub use address::{AddressError, HostAddress};
 pub use agent::{AgentAction, AgentEnd, AgentSession};
@@ -52,9 +52,10 @@ pub use clock::{
     ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER,
     RateModel,
 };
+pub use connection::{AgentConfig, serve};
 pub use fleet::{
-    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostCompany, HostLoad,
-    HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
+    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
+    HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError, read_private};
 pub use lines::keep_lines;
@@ -64,10 +65,9 @@ pub use remote::{ConnectOptions, HostError, RemoteHost, is_plain_word};
 pub use role_process::{
     MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words,
 };
+pub use roles::{NotServed, RoleProgram, Serving};
 pub use run_rules::{HostPart, RunNewsError};
 pub use sampling::instance_of_role;
-pub use serve::{AgentConfig, serve};
-pub use serving::{NotServed, RoleProgram, Serving};
 pub use session::{HostNews, HostSession, SessionError};
 pub use stream::{MessageStream, StreamError, StreamState};
 pub use tls::{AgentTls, ControllerTls, TlsError};

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent::AgentEnd;
-use crate::serve::{AgentConfig, serve};
+use crate::connection::{AgentConfig, serve};
 use crate::stream::{MessageStream, StreamError};
 use crate::tls::AgentTls;
 

@@ -60,7 +60,7 @@ impl Default for RoleManner {
 
 impl RoleManner {
     /// A keeper of this program.
-    pub fn keeping(program: &ServiceProgram) -> RoleManner {
+    pub fn of_service(program: &ServiceProgram) -> RoleManner {
         RoleManner {
             keeps: true,
             start_time: program.ready.within.saturating_add(KEEPER_TIME),

@@ -1,5 +1,5 @@
 //! The record of single requests that an agent keeps during a run: in a file without a name, which disappears with the
-//! agent, however it ends. Filled by [`crate::work`], and emptied when the controller requests it after the run.
+//! agent, however it ends. Filled by [`crate::agent_run`], and emptied when the controller requests it after the run.
 //!
 //! The rule: requests that cannot be kept are counted, and the run continues.
 

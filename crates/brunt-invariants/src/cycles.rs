@@ -35,11 +35,75 @@ pub fn cycles(sources: &CrateSources) -> Vec<Vec<String>> {
         open.retain(|other| !cycle.contains(other));
         if !cycle.is_empty() {
             let all = std::iter::once(module).chain(cycle);
-            found.push(all.map(|names| names.join("::")).collect());
+            let mut names: Vec<String> = all.map(|names| names.join("::")).collect();
+            names.sort();
+            found.push(names);
         }
     }
     found.sort_by_key(|cycle| std::cmp::Reverse(cycle.len()));
     found
+}
+
+/// A cycle that is tolerated for now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its crate.
+    pub name: String,
+    /// Its files as modules, in order.
+    pub modules: Vec<String>,
+    /// Why it remains.
+    pub reason: String,
+}
+
+impl Listed {
+    /// Reads a line `CRATE: MODULE MODULE … # REASON`. `None` if it has no reason.
+    pub fn parse(line: &str) -> Option<Listed> {
+        let (files, reason) = line.split_once(" # ")?;
+        let (name, modules) = files.split_once(": ")?;
+        let mut modules: Vec<String> = modules.split_whitespace().map(str::to_owned).collect();
+        modules.sort();
+        Some(Listed {
+            name: name.to_owned(),
+            modules,
+            reason: reason.trim().to_owned(),
+        })
+        .filter(|listed| !listed.reason.is_empty())
+    }
+}
+
+/// Compares all cycles of more than `files_max` files, given with the names of their crates, to the list of those that
+/// are tolerated. The list has to be exact, so an entry shrinks with its cycle and can't hide another one.
+pub fn violations(
+    found: &[(String, Vec<String>)],
+    listed: &[Listed],
+    files_max: usize,
+) -> Vec<String> {
+    let large: Vec<&(String, Vec<String>)> = found
+        .iter()
+        .filter(|(_, cycle)| cycle.len() > files_max)
+        .collect();
+    let is_listed = |name: &String, cycle: &Vec<String>| {
+        listed
+            .iter()
+            .any(|one| one.name == *name && one.modules == *cycle)
+    };
+    let new = large
+        .iter()
+        .filter(|(name, cycle)| !is_listed(name, cycle))
+        .map(|(name, cycle)| {
+            let files = cycle.join(" ");
+            format!("{name}: {} files import each other: {files}", cycle.len())
+        });
+    let is_found = |one: &Listed| {
+        large
+            .iter()
+            .any(|(name, cycle)| one.name == *name && one.modules == *cycle)
+    };
+    let gone = listed.iter().filter(|one| !is_found(one)).map(|one| {
+        let files = one.modules.join(" ");
+        format!("{}: no longer a cycle, correct the list: {files}", one.name)
+    });
+    new.chain(gone).collect()
 }
 
 fn reachable<'a>(
@@ -277,5 +341,67 @@ mod tests {
             ],
             &[&["a", "m::inner"]],
         );
+    }
+
+    /// Two cycles of a crate, of which the smaller one isn't listed.
+    #[test]
+    fn each_large_cycle_has_to_be_listed_exactly() {
+        let ring = |names: &[&str]| -> Vec<(String, String)> {
+            let next = names.iter().cycle().skip(1);
+            names
+                .iter()
+                .zip(next)
+                .map(|(file, next)| (format!("{file}.rs"), format!("use crate::{next}::X;")))
+                .collect()
+        };
+        let texts = [ring(&["a", "b", "c", "d"]), ring(&["e", "f", "g"])].concat();
+        let files = texts
+            .iter()
+            .map(|(file, text)| (file.as_str(), text.as_str()));
+        let sources = CrateSources::parse("one", files);
+        let found: Vec<(String, Vec<String>)> = cycles(&sources)
+            .into_iter()
+            .map(|cycle| ("one".to_owned(), cycle))
+            .collect();
+        let check = |lines: &[&str], files_max: usize, expected: &[&str]| {
+            let listed: Vec<Listed> = lines
+                .iter()
+                .map(|line| Listed::parse(line).expect("a line with a reason"))
+                .collect();
+            assert_eq!(
+                violations(&found, &listed, files_max),
+                expected,
+                "{lines:?}"
+            );
+        };
+        let (large, small) = ("one: d c b a # a table", "one: e f g # a state machine");
+        check(&[large, small], 2, &[]);
+        check(&[], 4, &[]);
+        check(&[large], 2, &["one: 3 files import each other: e f g"]);
+        check(
+            &["two: a b c d # of another crate", small],
+            2,
+            &[
+                "one: 4 files import each other: a b c d",
+                "two: no longer a cycle, correct the list: a b c d",
+            ],
+        );
+        // A list that allows more than there is.
+        check(
+            &[large, "one: e f g h # once had four"],
+            2,
+            &[
+                "one: 3 files import each other: e f g",
+                "one: no longer a cycle, correct the list: e f g h",
+            ],
+        );
+        check(
+            &[large],
+            4,
+            &["one: no longer a cycle, correct the list: a b c d"],
+        );
+        for line in ["one: a b", "one: a b # ", "a b # why"] {
+            assert_eq!(Listed::parse(line), None, "{line}");
+        }
     }
 }

@@ -477,7 +477,7 @@ mod tests {
 
     /// A peer without the secret is refused, even if it tries to have us compute the response.
     #[test]
-    fn refuses() {
+    fn a_peer_without_the_secret_is_refused() {
         let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
             assert_eq!(
                 login(&mut initiator, own.as_ref(), offer).unwrap_err(),

@@ -839,7 +839,7 @@ mod tests {
 
     /// In discovery, the keys of normal sessions are irrelevant, the others are not.
     #[test]
-    fn discovery() {
+    fn in_discovery_the_keys_of_normal_sessions_are_irrelevant() {
         let mut negotiation = target();
         let pairs = [
             ("MaxBurstLength", "65536"),

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The format: <https://github.com/delta-io/delta/blob/master/PROTOCOL.md>, reader version 1 and writer version 2. Time
-//! columns are declared by their twins ([`crate::twins`]), because the format has no nanoseconds.
+//! columns are declared by their twins ([`crate::integer_times`]), because the format has no nanoseconds.
 //!
 //! The rule: a version's file is linked under its name only when it is complete, and only if no other process has
 //! written that version. A log with features that this module doesn't know is not continued.
@@ -33,8 +33,8 @@ use serde_json::{Map, Value, json};
 use twox_hash::XxHash3_64;
 
 use crate::error::LakeError;
+use crate::integer_times::plain_name;
 use crate::table::{ColumnKind, Table};
-use crate::twins::plain_name;
 use log::{Add, Log, names_in};
 
 /// The log's folder in a table's folder.
@@ -719,7 +719,7 @@ mod tests {
 
     /// Changes by another program and parts without twins are refused, and nothing is written.
     #[test]
-    fn refused() {
+    fn foreign_changes_and_parts_without_twins_are_refused() {
         const TIMES: Table = Table {
             name: "numbers",
             doc: "Times.",

@@ -30,6 +30,7 @@ mod encode;
 mod error;
 pub mod foreign;
 pub mod guard;
+pub mod integer_times;
 pub mod lock;
 pub mod markdown;
 mod origin;
@@ -44,7 +45,6 @@ pub mod snapshot;
 mod spread;
 mod sums;
 pub mod table;
-pub mod twins;
 pub mod words;
 pub mod writer;
 

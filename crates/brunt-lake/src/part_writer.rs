@@ -32,10 +32,10 @@ use crate::cells::{Cells, Values};
 use crate::compact::LakeLayout;
 use crate::encode::{EncodedColumn, TABLE_KEY, schema};
 use crate::error::LakeError;
+use crate::integer_times;
 use crate::origin::PartOrigin;
 use crate::sums;
 use crate::table::{Coding, ColumnKind};
-use crate::twins;
 
 /// Rows per page: the least that an engine reads of a column for one value.
 const PAGE_ROWS: usize = 1 << 14;
@@ -141,7 +141,7 @@ impl PartWriter {
         let metadata = writer.close().map_err(|error| unwritten(&path, 0, error))?;
         let extremes = extremes(&metadata);
         let metadata =
-            twins::add_to(&file, metadata).map_err(|error| unwritten(&path, 0, error))?;
+            integer_times::add_to(&file, metadata).map_err(|error| unwritten(&path, 0, error))?;
         let places: Vec<Range<u64>> = metadata
             .row_groups()
             .iter()

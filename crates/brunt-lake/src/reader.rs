@@ -18,10 +18,10 @@ use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
+use crate::integer_times::twin_name;
 use crate::snapshot::LakeSnapshot;
 use crate::sums::Sums;
 use crate::table::{ColumnKind, Table};
-use crate::twins::twin_name;
 
 /// Maximum rows per batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
@@ -111,7 +111,7 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
 pub struct SoundParts {
     /// The files.
     pub files: Vec<PathBuf>,
-    /// Whether times have twins ([`crate::twins`]).
+    /// Whether times have twins ([`crate::integer_times`]).
     pub has_twins: bool,
     /// Columns that some of them lack: an older writer didn't have them.
     pub not_in_all: Vec<&'static str>,

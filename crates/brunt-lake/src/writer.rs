@@ -682,7 +682,7 @@ mod tests {
 
     /// A size limit keeps the newest rows, and counts the deleted parts.
     #[test]
-    fn the_oldest_parts_go() {
+    fn a_size_limit_deletes_the_oldest_parts_and_counts_them() {
         let folder = Folder::new();
         let one = {
             let mut writer = TableWriter::create(folder.path(), &TABLE, small(10)).unwrap();

@@ -20,11 +20,11 @@ pub mod hosted;
 mod kind;
 pub mod load;
 mod loads;
-#[cfg(any(test, feature = "test-load"))]
-mod nap;
 pub mod record;
 pub mod replay;
 pub mod sequence;
+#[cfg(any(test, feature = "test-load"))]
+mod sleep;
 pub mod together;
 pub mod transfer;
 

@@ -11,7 +11,7 @@ pub const LOADS: &[LoadKind] = &[
     replay::LINE,
     together::LINE,
     #[cfg(any(test, feature = "test-load"))]
-    crate::nap::LINE,
+    crate::sleep::LINE,
 ];
 
 /// Looks up a kind by name.

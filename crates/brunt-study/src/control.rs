@@ -872,7 +872,7 @@ mod tests {
 
     /// Mistakes are refused, with what would be right.
     #[test]
-    fn refusals() {
+    fn mistakes_are_refused_with_what_would_be_right() {
         let check = |url: &str, line: &str, said: &str| {
             let answer = local(url).line(line);
             assert!(

@@ -120,8 +120,7 @@ impl Services {
             scratch,
             logs,
         } = ground;
-        let is_here =
-            |entry: &ServiceEntry| !hosts.is_elsewhere(&experiment.host_of_service(entry));
+        let is_here = |entry: &ServiceEntry| !hosts.is_remote(&experiment.host_of_service(entry));
         let mut entries = experiment.services.iter();
         if let Some((service, _)) = entries
             .find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine())
@@ -191,7 +190,7 @@ impl Services {
                 return Err(ServicesError::Interrupted);
             }
             let host = experiment.host_of_service(entry);
-            let Some(fleet) = fleet.filter(|_| hosts.is_elsewhere(&host)) else {
+            let Some(fleet) = fleet.filter(|_| hosts.is_remote(&host)) else {
                 continue;
             };
             let address = hosts.find(&host)?.serving_address()?;
@@ -201,7 +200,7 @@ impl Services {
                 fleet: Arc::clone(fleet),
             };
             let log = log_of(name);
-            let admitted = role::admit_elsewhere(name, program(entry), entry.needs_root, &log, &at);
+            let admitted = role::admit_remote(name, program(entry), entry.needs_root, &log, &at);
             let admitted = admitted.map_err(|source| ServicesError::Role { log, source })?;
             self.far_folders
                 .insert(name.clone(), admitted.folder().to_path_buf());
@@ -247,12 +246,12 @@ impl Services {
                 self.folder(name).display().to_string(),
             );
         }
-        let is_far = hosts.is_elsewhere(host);
+        let is_far = hosts.is_remote(host);
         // Other hosts can't reach services on this machine's loopback.
         let reached = self
             .started
             .iter()
-            .filter(|(_, role)| !is_far || hosts.is_elsewhere(role.host()));
+            .filter(|(_, role)| !is_far || hosts.is_remote(role.host()));
         for (name, role) in reached {
             variables.insert(variable("SERVICE", name), role.address().to_string());
         }

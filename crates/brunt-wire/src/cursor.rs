@@ -199,7 +199,7 @@ mod tests {
 
     /// Too short is Incomplete with the correct need; too long is Malformed at the correct position.
     #[test]
-    fn opaques() {
+    fn too_short_is_incomplete_and_too_long_is_malformed() {
         let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];
         let mut cur = Cursor::new(&bytes);
         assert_eq!(cur.opaque(8, "name").unwrap(), b"hello");
@@ -218,7 +218,7 @@ mod tests {
 
     /// Data may be complete, truncated or left out; its position and length stay known.
     #[test]
-    fn data() {
+    fn position_and_length_of_truncated_data_are_known() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];
         let mut cur = Cursor::new(&bytes);
         assert_eq!(

@@ -6,7 +6,7 @@ use brunt_host::{ClockEstimate, ClockTrack, HostNews, RemoteHost};
 use serde_json::{Value, json};
 
 use super::LinkKind;
-use super::town::{Town, TownHost};
+use super::testbed::{Testbed, TestbedHost};
 use crate::{BenchError, Console};
 
 /// Rounds per estimate: as many as `brunt run` makes before the first run.
@@ -16,19 +16,19 @@ const HELD_MIN: f64 = 0.99;
 
 /// Makes estimates for all hosts together, over links of this kind.
 pub(super) fn measure(
-    town: &Town,
+    testbed: &Testbed,
     link: &LinkKind,
     estimates: u32,
     output: &dyn Console,
     wrong: &mut Vec<String>,
 ) -> Result<Value, BenchError> {
-    let of_each = estimates.div_ceil(town.hosts.len() as u32);
-    let found: Vec<Result<Vec<ClockEstimate>, BenchError>> = town.on_controller(|| {
+    let of_each = estimates.div_ceil(testbed.hosts.len() as u32);
+    let found: Vec<Result<Vec<ClockEstimate>, BenchError>> = testbed.on_controller(|| {
         Ok(std::thread::scope(|scope| {
-            let threads: Vec<_> = town
+            let threads: Vec<_> = testbed
                 .hosts
                 .iter()
-                .map(|host| scope.spawn(|| estimates_of(town, host, of_each)))
+                .map(|host| scope.spawn(|| estimates_of(testbed, host, of_each)))
                 .collect();
             threads
                 .into_iter()
@@ -37,7 +37,7 @@ pub(super) fn measure(
         }))
     })?;
     let (mut held, mut errors, mut off) = (0usize, Vec::new(), Vec::new());
-    for (host, found) in town.hosts.iter().zip(found) {
+    for (host, found) in testbed.hosts.iter().zip(found) {
         for estimate in found? {
             held += usize::from(estimate.offset.contains(host.shift_ns));
             errors.push(estimate.offset.error().as_nanos() as f64 / 1e3);
@@ -76,13 +76,13 @@ pub(super) fn measure(
 
 /// Makes `count` estimates for one host.
 fn estimates_of(
-    town: &Town,
-    host: &TownHost,
+    testbed: &Testbed,
+    host: &TestbedHost,
     count: u32,
 ) -> Result<Vec<ClockEstimate>, BenchError> {
     let failed =
         |error: &dyn std::fmt::Display| BenchError::failed(format!("host {}: {error}", host.name));
-    let mut remote = RemoteHost::connect(&host.place.address, &town.options(host)?)
+    let mut remote = RemoteHost::connect(&host.place.address, &testbed.options(host)?)
         .map_err(|error| failed(&error))?;
     let mut estimates = Vec::new();
     for _ in 0..count {

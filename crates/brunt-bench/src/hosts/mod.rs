@@ -6,9 +6,9 @@
 //! The rule: agents and bare processes start in turns, at times of one clock.
 
 mod clocks;
-mod crowd;
+mod many_agents;
 mod spread;
-mod town;
+mod testbed;
 
 pub use spread::sleep_until;
 
@@ -19,7 +19,7 @@ use serde_json::json;
 use std::time::Duration;
 
 use crate::{BenchError, BenchResult, Console};
-use town::Town;
+use testbed::Testbed;
 
 /// Number of hosts in the first two parts.
 const HOSTS: usize = 8;
@@ -89,10 +89,10 @@ impl HostsBench {
             output.line("clocks, of 16 rounds each    estimates   hold truth   error us p50     p99   middle off us p50     p99");
             let mut rows = Vec::new();
             for link in [BARE, EVEN, UNEVEN] {
-                let town = Town::build(&shifts, &link)?;
-                town.say_how_hosts_are_reached(output);
+                let testbed = Testbed::build(&shifts, &link)?;
+                testbed.say_how_hosts_are_reached(output);
                 rows.push(clocks::measure(
-                    &town,
+                    &testbed,
                     &link,
                     self.estimates,
                     output,
@@ -102,11 +102,11 @@ impl HostsBench {
             result["clocks"] = json!(rows);
         }
         if self.rounds > 0 {
-            let town = Town::build(&shifts, &EVEN)?;
-            result["starts"] = spread::measure(&town, self.rounds, output)?;
+            let testbed = Testbed::build(&shifts, &EVEN)?;
+            result["starts"] = spread::measure(&testbed, self.rounds, output)?;
         }
         if !self.agents.is_empty() {
-            result["agents"] = crowd::measure(&self.agents, self.seconds, output)?;
+            result["agents"] = many_agents::measure(&self.agents, self.seconds, output)?;
         }
         result["wrong"] = json!(wrong);
         output.object(&result);

@@ -21,7 +21,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
 use serde_json::{Value, json};
 
-use super::town::{PATIENCE, PROGRAM, Town};
+use super::testbed::{PATIENCE, PROGRAM, Testbed};
 use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
@@ -68,19 +68,23 @@ struct HostsStarted {
 }
 
 /// Runs the rounds of both sides.
-pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<Value, BenchError> {
-    let places = town
+pub(super) fn measure(
+    testbed: &Testbed,
+    rounds: u32,
+    output: &dyn Console,
+) -> Result<Value, BenchError> {
+    let places = testbed
         .hosts
         .iter()
         .map(|host| (host.name.clone(), host.place.clone()));
     let places: BTreeMap<_, _> = places.collect();
-    let hosts = town.hosts.iter().map(|host| host.name.clone()).collect();
+    let hosts = testbed.hosts.iter().map(|host| host.name.clone()).collect();
     let mut workload = Workload {
         hosts,
         ..Workload::default()
     };
     // One request per worker, answered after all have woken up, so the first to wake takes no CPU from the others.
-    workload.stop.requests = Some(town.hosts.len() as u64);
+    workload.stop.requests = Some(testbed.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     let load = HostLoad::new(
         Arc::new(BlockLoad::new(workload)),
@@ -94,15 +98,15 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
             .map_err(BenchError::failed)
     };
     // The connections keep referring to the controller's namespace.
-    town.on_controller(open)?;
+    testbed.on_controller(open)?;
     for round in 0..rounds {
         if output.is_interrupted() {
             return Err(BenchError::interrupted("interrupted"));
         }
-        let (spread, last) = start_bare(town)?;
+        let (spread, last) = start_bare(testbed)?;
         bare.push(spread);
         bare_last.push(last);
-        started.push(start_hosts(town, &load, u64::from(round))?);
+        started.push(start_hosts(testbed, &load, u64::from(round))?);
     }
     let spreads: Vec<f64> = started.iter().map(|one| one.spread).collect();
     let lasts: Vec<f64> = started.iter().map(|one| one.last).collect();
@@ -120,7 +124,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
     let beyond = median(&spreads) - median(&bare);
     output.line(format_args!(
         "starts of {} in {rounds} rounds, in turns     spread us p50      max   last after us p50",
-        town.hosts.len()
+        testbed.hosts.len()
     ));
     for (name, spread, last) in [
         ("bare processes", &bare, &bare_last),
@@ -148,10 +152,10 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
 }
 
 /// Starts a bare process on each host; returns the spread and the lateness of the last one.
-fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
+fn start_bare(testbed: &Testbed) -> Result<(f64, f64), BenchError> {
     let at = Clock::Monotonic.now().after(NOTICE);
     let mut sleepers = Vec::new();
-    for host in &town.hosts {
+    for host in &testbed.hosts {
         let mut sleeper = Command::new(std::env::current_exe().map_err(BenchError::failed)?);
         sleeper.args(["hosts", &format!("--sleep-until={}", at.0)]);
         sleeper.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -177,7 +181,7 @@ fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
 }
 
 /// Starts the hosts' workers as an experiment does.
-fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, BenchError> {
+fn start_hosts(testbed: &Testbed, load: &HostLoad, run: u64) -> Result<HostsStarted, BenchError> {
     let order = RunOrder {
         run,
         ..RunOrder::alone(run + 1)
@@ -192,13 +196,13 @@ fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, B
     );
     let hosts = ran.map_err(BenchError::failed)?.finished.hosts;
     let missing = || BenchError::failed("a host made no request");
-    let truly = |(figures, host): (&HostFigures, &super::town::TownHost)| {
+    let truly = |(figures, host): (&HostFigures, &super::testbed::TestbedHost)| {
         let ([low, high], began) = (figures.clock_ahead_ns?, figures.began_us?);
         let middle = low + (high - low) / 2;
         // Dated with the middle of the interval; its error is known here.
         Some(began + (middle - host.shift_ns) as f64 / 1e3)
     };
-    let began: Option<Vec<f64>> = hosts.iter().zip(&town.hosts).map(truly).collect();
+    let began: Option<Vec<f64>> = hosts.iter().zip(&testbed.hosts).map(truly).collect();
     let mut began = began.ok_or_else(missing)?;
     began.sort_by(f64::total_cmp);
     let told = StartSpread::of(&hosts).ok_or_else(missing)?;

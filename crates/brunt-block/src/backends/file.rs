@@ -638,7 +638,7 @@ mod tests {
 
     /// Existing files keep their content, and each mistake has its own message.
     #[test]
-    fn opening() {
+    fn existing_files_keep_their_content_and_each_mistake_has_a_message() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");
         let refused = |options: &FileOptions, words: &str| {

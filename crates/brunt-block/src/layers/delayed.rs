@@ -596,7 +596,7 @@ mod tests {
 
     /// The same seed gives the same times; another device of the same backend gets different ones.
     #[test]
-    fn seeded() {
+    fn a_seed_determines_the_delays_of_each_device() {
         let times = |spec: &str| {
             let mut bench = Bench::new(spec, 16);
             bench.submit(0..16);
@@ -608,7 +608,7 @@ mod tests {
 
     /// Invalid values are rejected with the valid forms.
     #[test]
-    fn mistakes() {
+    fn invalid_values_are_rejected_with_the_valid_forms() {
         for text in [
             "",
             "100us",

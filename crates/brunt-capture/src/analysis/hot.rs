@@ -549,7 +549,7 @@ mod tests {
 
     /// The entries that an operation updates keep to their cache lines.
     #[test]
-    fn sizes() {
+    fn entries_keep_to_their_cache_lines() {
         assert_eq!(size_of::<FileEntry>() + 8, 64);
         assert_eq!(size_of::<PairEntry>() + 8, 64);
     }
@@ -557,7 +557,7 @@ mod tests {
     /// A name is stored once deferred and settled, replaced by another, not inherited by a new entry in the
     /// same place, and merged.
     #[test]
-    fn names() {
+    fn a_name_is_stored_replaced_and_merged_but_not_inherited() {
         let mut hot = Hot::default();
         let root = FileKey(spread(1));
         let tell = |hot: &mut Hot, file: u64, name: &str| {

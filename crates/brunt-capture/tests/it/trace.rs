@@ -388,7 +388,7 @@ fn record_rounds(
 /// With a budget, the oldest parts of every table are deleted, and all of them counted. The rest is within the
 /// budget, refers to nothing deleted, and can still be analysed, with a note of what is missing.
 #[test]
-fn the_oldest_parts_go() {
+fn a_budget_deletes_the_oldest_parts_of_every_table() {
     for workers in [1, 2] {
         let folder = common::folder_in_memory();
         let rounds = 16;

@@ -241,7 +241,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
 
 /// The error names the right option and reason.
 #[test]
-fn losses() {
+fn the_error_names_the_right_option_and_reason() {
     let check = |settings: &str, blamed: &str, words: &str| {
         let refused = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap_err();
         let Cause::Loss {
@@ -709,7 +709,7 @@ fn ends_of_others() {
 
 /// An error names the line and valid values.
 #[test]
-fn mistakes() {
+fn an_error_names_the_line_and_valid_values() {
     let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
     let check = |settings: &str, line: usize, words: &str| {
         let error = refused(settings);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use brunt_protocol::{HostFault, HostFaultFailure, Proof};
 use brunt_result::link::LinkReport;
 
-use super::keeper::KeeperOrder;
+use super::host_thread::HostThreadOrder;
 use super::{Fleet, FleetError, Lane};
 use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
@@ -152,7 +152,7 @@ impl Fleet {
     /// There is no bridge, or the host is lost.
     pub fn bridge_report(&self, host: &str) -> Result<LinkReport, HostBridgeError> {
         let (answer, told) = sync_channel(1);
-        let asked = self.tell(host, Lane::default(), KeeperOrder::AskBridge(answer));
+        let asked = self.tell(host, Lane::default(), HostThreadOrder::AskBridge(answer));
         asked.map_err(|error: FleetError| HostBridgeError::Lost(error.to_string()))?;
         let slow = || HostBridgeError::Slow {
             host: host.to_string(),
@@ -173,7 +173,7 @@ impl Fleet {
         let asked = self.tell(
             host,
             Lane::default(),
-            KeeperOrder::Fault(Box::new(FaultTask {
+            HostThreadOrder::Fault(Box::new(FaultTask {
                 number,
                 put,
                 answer,

@@ -1,6 +1,6 @@
 //! Fetches the journals of acknowledged writes that a host's workers kept into the folder of their run here, as if all
 //! workers had been here: `brunt verify` checks the target against those of all hosts. Driven by the host's thread
-//! ([`super::keeper`]) after the run.
+//! ([`super::host_thread`]) after the run.
 //!
 //! The rule: each worker has a complete journal in the folder, or a note says why not; missing journals are counted.
 

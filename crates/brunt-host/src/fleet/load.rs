@@ -24,9 +24,9 @@ use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
-use super::company::HostCompany;
+use super::host_thread::{HostEnd, HostTask, HostThreadOrder};
 use super::journals::WantedJournals;
-use super::keeper::{HostEnd, HostTask, KeeperOrder};
+use super::members::RunMembers;
 use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
 use crate::run_rules::HostPart;
 
@@ -74,7 +74,7 @@ pub struct HostLoad {
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
-    company: Arc<HostCompany>,
+    members: Arc<RunMembers>,
 }
 
 impl HostLoad {
@@ -98,7 +98,7 @@ impl HostLoad {
             joined: Vec::new(),
             fleet,
             lane: Lane::default(),
-            company: Arc::new(HostCompany::new(hosts)),
+            members: Arc::new(RunMembers::new(hosts)),
         }
     }
 
@@ -110,10 +110,10 @@ impl HostLoad {
 
     /// The same load as one of several that run at once, each in its own lane.
     #[must_use]
-    pub fn together(self, lane: Lane, company: Arc<HostCompany>) -> HostLoad {
+    pub fn together(self, lane: Lane, members: Arc<RunMembers>) -> HostLoad {
         HostLoad {
             lane,
-            company,
+            members,
             ..self
         }
     }
@@ -317,10 +317,10 @@ impl HostLoad {
                 inbox,
                 over,
                 lane: self.lane,
-                company: Arc::clone(&self.company),
+                members: Arc::clone(&self.members),
             };
             self.fleet
-                .tell(host, self.lane, KeeperOrder::Prepare(Box::new(task)))?;
+                .tell(host, self.lane, HostThreadOrder::Prepare(Box::new(task)))?;
             run.hosts.push((host.clone(), end));
         }
         Ok(run)
@@ -460,7 +460,7 @@ struct RunOfHosts {
 }
 
 impl RunOfHosts {
-    fn tell(&self, order: impl Fn() -> KeeperOrder) {
+    fn tell(&self, order: impl Fn() -> HostThreadOrder) {
         for (host, _) in &self.hosts {
             // It got its part, so it exists.
             let _ = self.fleet.tell(host, self.lane, order());
@@ -469,7 +469,7 @@ impl RunOfHosts {
 
     /// Ends the run on all hosts, and waits until nothing of it is left there, or the host is lost.
     fn release(&mut self) -> Vec<(String, HostEnd)> {
-        self.tell(|| KeeperOrder::Release);
+        self.tell(|| HostThreadOrder::Release);
         let ended = |(host, end): (String, Receiver<HostEnd>)| (host, wait(&end));
         self.hosts.drain(..).map(ended).collect()
     }
@@ -482,7 +482,7 @@ fn wait(end: &Receiver<HostEnd>) -> HostEnd {
 
 impl RunningLoad for RunOfHosts {
     fn start(&mut self, at: Nanos) {
-        self.tell(|| KeeperOrder::Start(at));
+        self.tell(|| HostThreadOrder::Start(at));
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
@@ -490,7 +490,7 @@ impl RunningLoad for RunOfHosts {
         if command == LoadCommand::Stop && std::mem::replace(&mut self.stopped, true) {
             return Ok(());
         }
-        self.tell(|| KeeperOrder::Command(command));
+        self.tell(|| HostThreadOrder::Command(command));
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! The other hosts of an experiment, as its controller sees them: connected once, with clocks compared continuously,
-//! and driven by [`HostLoad`]. Each has a thread ([`keeper`]) that talks to it.
+//! and driven by [`HostLoad`]. Each has a thread ([`host_thread`]) that talks to it.
 //!
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
-mod company;
 mod dates;
 mod faults;
+mod host_thread;
 mod journals;
-mod keeper;
 mod load;
+mod members;
 mod record;
 mod roles;
 mod target;
@@ -30,10 +30,10 @@ use crate::address::HostAddress;
 use crate::identity::{Identity, IdentityError};
 use crate::remote::{ConnectOptions, HostError};
 use crate::tls::ControllerTls;
-pub use company::HostCompany;
 pub use faults::{FaultEnd, HostBridgeError};
-use keeper::Keeper;
+use host_thread::HostThread;
 pub use load::{HostLoad, HostedTarget};
+pub use members::RunMembers;
 pub use roles::{FarRole, FarRoleError};
 pub use target::{HostedUrl, TargetUrl};
 pub use watch::{WatchEnd, WatchTask};
@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const CONNECT_MAX: Duration = Duration::from_secs(60);
 /// Longest time for all other steps of connecting, unless hosts may be silent for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
-/// A host is asked every `keeper::ASK_EVERY`. Without an answer for this long it is lost: within two seconds.
+/// A host is asked every `host_thread::ASK_EVERY`. Without an answer for this long it is lost: within two seconds.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
 /// A host, and how to connect to it.
@@ -140,7 +140,7 @@ impl FleetError {
 pub struct Fleet {
     reach: Arc<Reach>,
     /// Connected hosts, once per lane that needs them.
-    keepers: Mutex<BTreeMap<(String, Lane), Keeper>>,
+    keepers: Mutex<BTreeMap<(String, Lane), HostThread>>,
     /// Numbers of faults and roles, each used once.
     faults: AtomicU32,
     /// Targets that the experiment serves, by name, and by host if each has its own.
@@ -262,7 +262,9 @@ impl Fleet {
         let mut failure = None;
         loop {
             match reached.recv_timeout(LOOK) {
-                Ok((name, Ok(keeper))) => drop(self.keepers().insert((name, lane), keeper)),
+                Ok((name, Ok(host_thread))) => {
+                    drop(self.keepers().insert((name, lane), host_thread))
+                }
                 Ok((_, Err(error))) => failure = failure.or(Some(error)),
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Ok(false),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -274,24 +276,29 @@ impl Fleet {
         failure.map_or(Ok(true), Err)
     }
 
-    fn keepers(&self) -> MutexGuard<'_, BTreeMap<(String, Lane), Keeper>> {
+    fn keepers(&self) -> MutexGuard<'_, BTreeMap<(String, Lane), HostThread>> {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The processes of agents that were started on this machine, for hosts of its lab: each with its host and lane.
     pub fn agents_here(&self) -> Vec<(String, Lane, u32)> {
         let keepers = self.keepers();
-        let here = keepers
-            .iter()
-            .filter_map(|((host, lane), keeper)| Some((host.clone(), *lane, keeper.agent_here()?)));
+        let here = keepers.iter().filter_map(|((host, lane), host_thread)| {
+            Some((host.clone(), *lane, host_thread.agent_here()?))
+        });
         here.collect()
     }
 
     /// Sends an order to a host's thread.
-    fn tell(&self, name: &str, lane: Lane, order: keeper::KeeperOrder) -> Result<(), FleetError> {
+    fn tell(
+        &self,
+        name: &str,
+        lane: Lane,
+        order: host_thread::HostThreadOrder,
+    ) -> Result<(), FleetError> {
         let keepers = self.keepers();
-        let keeper = keepers.get(&(name.to_string(), lane));
-        keeper
+        let host_thread = keepers.get(&(name.to_string(), lane));
+        host_thread
             .ok_or_else(|| FleetError::Unknown(name.to_string()))?
             .tell(order);
         Ok(())
@@ -303,12 +310,15 @@ impl Fleet {
         let keepers = names
             .iter()
             .filter_map(|name| keepers.get(&(name.clone(), lane)));
-        keepers.map(Keeper::round_trip).max().unwrap_or_default()
+        keepers
+            .map(HostThread::round_trip)
+            .max()
+            .unwrap_or_default()
     }
 }
 
 impl Reach {
-    fn reach(&self, name: &str) -> Result<Keeper, FleetError> {
+    fn reach(&self, name: &str) -> Result<HostThread, FleetError> {
         let host = || name.to_string();
         let place = self
             .places
@@ -318,7 +328,7 @@ impl Reach {
             host: host(),
             source,
         })?;
-        Keeper::connect(name, &place.address, &options, self.goes_on)
+        HostThread::connect(name, &place.address, &options, self.goes_on)
     }
 
     fn options(&self, place: &HostPlace) -> Result<ConnectOptions, IdentityError> {
@@ -352,7 +362,7 @@ impl Drop for Fleet {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         // All get the order to end before the first is waited for.
-        keepers.values_mut().for_each(Keeper::leave);
+        keepers.values_mut().for_each(HostThread::leave);
         keepers.clear();
     }
 }

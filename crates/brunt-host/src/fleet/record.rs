@@ -1,5 +1,5 @@
 //! Tracks the record of single requests of a host's part of a run: how many there are, how many have arrived, and how
-//! many are lost. Driven by the host's thread ([`super::keeper`]) after its workers have ended.
+//! many are lost. Driven by the host's thread ([`super::host_thread`]) after its workers have ended.
 //!
 //! The rule: only a few pieces are in flight at once, so that answers about the clock never wait long behind them.
 

@@ -20,7 +20,7 @@ use brunt_protocol::{
     RoleOutage,
 };
 
-use super::keeper::KeeperOrder;
+use super::host_thread::HostThreadOrder;
 use super::{Fleet, Lane};
 use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
@@ -263,7 +263,7 @@ impl Fleet {
         service: HostService,
         log: &Path,
     ) -> Result<FarRole, FarRoleError> {
-        let manner = RoleManner::keeping(&service.program);
+        let manner = RoleManner::of_service(&service.program);
         let news = HeardNews {
             log: Some(KeptLog::open(log)?),
             ..HeardNews::default()
@@ -292,7 +292,7 @@ impl Fleet {
             changed: Condvar::default(),
         });
         let number = self.next_fault();
-        let told = KeeperOrder::BeginRole(number, order, Arc::clone(&heard));
+        let told = HostThreadOrder::BeginRole(number, order, Arc::clone(&heard));
         let told = self.tell(host, Lane::default(), told);
         told.map_err(|error| FarRoleError::Lost(error.to_string()))?;
         let (pid, asking, talking) = Default::default();
@@ -475,7 +475,7 @@ impl FarRole {
     }
 
     fn tell(&self, order: RoleOrder) -> Result<(), FarRoleError> {
-        let order = KeeperOrder::Role(self.number, order);
+        let order = HostThreadOrder::Role(self.number, order);
         let told = self.fleet.tell(&self.host, Lane::default(), order);
         told.map_err(|error| FarRoleError::Lost(error.to_string()))
     }

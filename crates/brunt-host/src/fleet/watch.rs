@@ -11,7 +11,7 @@ use brunt_probe::Probes;
 use brunt_protocol::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 use brunt_result::event::Sample;
 
-use super::keeper::KeeperOrder;
+use super::host_thread::HostThreadOrder;
 use super::{Fleet, FleetError, Lane};
 use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
@@ -61,7 +61,11 @@ impl Fleet {
     /// # Errors
     /// There is no such host, or it was never connected.
     pub fn watch(&self, host: &str, task: WatchTask) -> Result<(), FleetError> {
-        self.tell(host, Lane::default(), KeeperOrder::Watch(Box::new(task)))
+        self.tell(
+            host,
+            Lane::default(),
+            HostThreadOrder::Watch(Box::new(task)),
+        )
     }
 
     /// Makes its samples due at `first` on our clock, and at each interval from there.
@@ -69,7 +73,7 @@ impl Fleet {
     /// # Errors
     /// There is no such host, or it was never connected.
     pub fn watch_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
-        self.tell(host, Lane::default(), KeeperOrder::WatchFrom(first))
+        self.tell(host, Lane::default(), HostThreadOrder::WatchFrom(first))
     }
 
     /// Takes a last sample.
@@ -77,7 +81,7 @@ impl Fleet {
     /// # Errors
     /// There is no such host, or it was never connected.
     pub fn unwatch(&self, host: &str) -> Result<(), FleetError> {
-        self.tell(host, Lane::default(), KeeperOrder::Unwatch)
+        self.tell(host, Lane::default(), HostThreadOrder::Unwatch)
     }
 }
 

@@ -403,7 +403,7 @@ mod tests {
 
     /// Long unmaps are split into pieces that cover exactly the range.
     #[test]
-    fn pieces() {
+    fn long_unmaps_are_split_into_pieces_that_cover_the_range() {
         let commands = all(&facts(), Op::Unmap, 512 * 7, 250 * 512, false);
         let extents: Vec<(u64, u32)> = commands
             .iter()

@@ -127,7 +127,7 @@ mod tests {
     /// Targets and addresses are returned in order, over
     /// several responses; an endless text is aborted.
     #[test]
-    fn discovery() {
+    fn targets_and_addresses_are_returned_in_order() {
         let login = InitiatorLogin {
             params: Params::default(),
             tsih: 1,

@@ -651,7 +651,7 @@ mod tests {
     /// Refusals are worded as sentences and include the status; transient ones are distinguished
     /// from permanent ones.
     #[test]
-    fn refusals() {
+    fn transient_refusals_are_distinguished_from_permanent_ones() {
         let check = |status, words: &str, transient| {
             let error = run(
                 config(),

@@ -520,7 +520,7 @@ mod tests {
 
     /// URLs mean the same as for libiscsi, and their names contain no secret.
     #[test]
-    fn urls() {
+    fn urls_mean_the_same_as_for_libiscsi() {
         let check = |url: &str, name: &str, user: Option<&str>| {
             let config = parse(url).unwrap();
             assert_eq!(config.name(), name, "{url}");
@@ -579,7 +579,7 @@ mod tests {
 
     /// Options are parsed, and a session's wishes follow them.
     #[test]
-    fn options() {
+    fn a_sessions_wishes_follow_the_options() {
         let config = parse(
             "iscsi://h/iqn.a/1?connections=2&sessions=3&header_digest=crc32c&data_digest=prefer&timeout=5s\
              &reconnect=0&max_recv=256k&max_burst=64k&initial_r2t=yes&immediate_data=no&outstanding_r2t=1",
@@ -608,7 +608,7 @@ mod tests {
 
     /// Errors name the mistake, without the secret.
     #[test]
-    fn mistakes() {
+    fn errors_name_the_mistake_without_the_secret() {
         let check = |url: &str, words: &str| {
             let error = parse(url).expect_err(url).to_string();
             assert!(error.contains(words), "{url}: {error}");

@@ -855,7 +855,7 @@ mod tests {
 
     /// Saved text reads back equal; damaged text reports its line; without APTPL there is no text.
     #[test]
-    fn text() {
+    fn saved_text_reads_back_equal_and_damaged_text_reports_its_line() {
         let mut r = held(WriteExclusiveRegistrantsOnly);
         assert_eq!(r.to_text(), "");
         let keep = OutList {

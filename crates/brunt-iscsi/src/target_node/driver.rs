@@ -19,7 +19,7 @@ use super::connection::{
     Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut,
     Destination, IsDone, KeepAlive, Received, TargetConnection,
 };
-use super::entrance::{CurrentEntrance, Portal};
+use super::listeners::{CurrentListeners, Portal};
 use super::login::LoggedInConnection;
 use super::session::{
     CommandWindow, ConnectionHandle, Reach, SESSION_TASKS_MAX, SessionTable, TargetSession,
@@ -47,7 +47,7 @@ pub struct SharedTarget {
     /// Keep-alive settings of all connections.
     pub keep_alive: KeepAlive,
     /// The portals, and the settings for new connections.
-    pub entrance: CurrentEntrance,
+    pub listeners: CurrentListeners,
 }
 
 /// A connection's counters, readable from other threads.
@@ -149,7 +149,7 @@ fn serve(
     })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
-    shared.entrance.get().sockets.apply(stream.socket())?;
+    shared.listeners.get().sockets.apply(stream.socket())?;
     stream.preload(early);
     handle.set_waker(ring.waker());
     let discovery = session.target().is_none();
@@ -656,8 +656,8 @@ impl ConnectionIo for SocketIo<'_> {
     }
 
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
-        let entrance = self.shared.entrance.get();
-        let addresses = entrance.open.doors().iter().map(|door| {
+        let listeners = self.shared.listeners.get();
+        let addresses = listeners.open.doors().iter().map(|door| {
             let Portal {
                 listen,
                 advertise,

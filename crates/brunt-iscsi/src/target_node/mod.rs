@@ -4,12 +4,12 @@
 //! thread; then the connection gets its own thread, where [`driver`] feeds PDUs from a socket to
 //! [`connection`] (the rules of full-feature phase) and hands commands to [`units`]. State shared
 //! by a [`session`]'s connections is behind one mutex, locked once per batch. [`directory`] lists
-//! the targets, [`entrance`] their portals.
+//! the targets, [`listeners`] their portals.
 
 pub mod connection;
 pub mod directory;
 pub mod driver;
-pub mod entrance;
+pub mod listeners;
 pub mod login;
 pub mod server;
 pub mod session;
@@ -18,5 +18,5 @@ pub mod units;
 
 pub use connection::ConnectionCounters;
 pub use directory::{SameSecret, ServedTarget, chap_user};
-pub use entrance::{OpenPortals, Portal, PortalError};
+pub use listeners::{OpenPortals, Portal, PortalError};
 pub use server::{Listener, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};

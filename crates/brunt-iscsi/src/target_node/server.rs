@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::connection::{ConnectionCounters, KeepAlive};
 use super::directory::{Directory, ServedTarget};
 use super::driver::{self, ConnectionError, LiveCounters, SharedTarget};
-use super::entrance::{CurrentEntrance, Entrance, OpenPortal, OpenPortals, Portal, PortalError};
+use super::listeners::{CurrentListeners, Listeners, OpenPortal, OpenPortals, Portal, PortalError};
 use super::login::{LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetLogin, TargetLoginStep};
 use super::session::{SessionTable, TargetSession};
 use crate::chap::{Challenge, ChapUser};
@@ -164,8 +164,8 @@ impl Default for TargetConfig {
 }
 
 impl TargetConfig {
-    fn entrance(&self, open: OpenPortals) -> Entrance {
-        Entrance {
+    fn listeners(&self, open: OpenPortals) -> Listeners {
+        Listeners {
             open,
             wishes: Arc::new(self.wishes.clone()),
             sockets: self.sockets,
@@ -242,13 +242,13 @@ impl TargetServer {
         config: TargetConfig,
         targets: Vec<ServedTarget>,
     ) -> Result<TargetServer, StartError> {
-        let entrance = config.entrance(OpenPortals::open(&config.portals, &OpenPortals::none())?);
+        let listeners = config.listeners(OpenPortals::open(&config.portals, &OpenPortals::none())?);
         let directory = Directory::new(targets, config.discovery.clone());
         let table = SessionTable::new(directory, config.sessions_max);
-        let entrance = CurrentEntrance::new(entrance);
+        let listeners = CurrentListeners::new(listeners);
         let shared = SharedTarget {
             table,
-            entrance,
+            listeners,
             keep_alive: config.keep_alive,
         };
         let state = Arc::new(State {
@@ -293,21 +293,21 @@ impl TargetServer {
 
     /// The portals that it listens on.
     pub fn open_portals(&self) -> OpenPortals {
-        self.state.shared.entrance.get().open.clone()
+        self.state.shared.listeners.get().open.clone()
     }
 
     /// Accepts new connections with the settings of `config`, through these portals; the rest of `config` is ignored.
     /// Sessions stay, except those of removed portal groups: their initiators are asked to log out, and disconnected
     /// after `grace`.
-    pub fn renew_entrance(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
+    pub fn renew_listeners(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
         let SharedTarget {
-            table, entrance, ..
+            table, listeners, ..
         } = &self.state.shared;
         table.set_sessions_max(config.sessions_max);
         // Before looking for sessions of removed groups, so that no new ones are admitted to them.
         table.set_groups(&groups);
-        entrance.replace(config.entrance(open), || self.wake());
+        listeners.replace(config.listeners(open), || self.wake());
         self.dismiss(grace, |session| {
             !groups.contains(&session.nexus().target_port)
         });
@@ -490,15 +490,15 @@ enum Fate {
 impl Acceptor {
     fn run(&mut self) {
         while !self.state.stop.load(Ordering::Acquire) {
-            let entrance = self.state.shared.entrance.get();
-            let (ready, accepting) = self.wait(&entrance);
+            let listeners = self.state.shared.listeners.get();
+            let (ready, accepting) = self.wait(&listeners);
             // Process the logins first, while the indexes in `ready` are valid: accepting changes them.
             self.look(&ready);
             self.expire();
             if accepting {
-                // Use the current entrance: it may have been replaced during the wait.
-                drop(entrance);
-                self.accept(&self.state.shared.entrance.get());
+                // Use the current listeners: it may have been replaced during the wait.
+                drop(listeners);
+                self.accept(&self.state.shared.listeners.get());
             }
         }
         for login in self.logins.drain(..) {
@@ -507,8 +507,8 @@ impl Acceptor {
     }
 
     /// Waits for any event. Returns which logins are ready, and whether there are new connections.
-    fn wait(&mut self, entrance: &Entrance) -> (Vec<bool>, bool) {
-        let doors = entrance.open.doors();
+    fn wait(&mut self, listeners: &Listeners) -> (Vec<bool>, bool) {
+        let doors = listeners.open.doors();
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + doors.len() + 1);
         for login in &self.logins {
             let flags = if login.to_send.is_empty() {
@@ -552,10 +552,10 @@ impl Acceptor {
         (ready, accepting)
     }
 
-    fn accept(&mut self, entrance: &Entrance) {
+    fn accept(&mut self, listeners: &Listeners) {
         for OpenPortal {
             listener, portal, ..
-        } in entrance.open.doors()
+        } in listeners.open.doors()
         {
             // A limited number at a time, so that a flood doesn't starve the logins in progress.
             for _ in 0..64 {
@@ -592,7 +592,7 @@ impl Acceptor {
                 self.logins.push_back(HalfOpen {
                     socket,
                     login: TargetLogin::new(
-                        Arc::clone(&entrance.wishes),
+                        Arc::clone(&listeners.wishes),
                         portal.group,
                         Challenge::random(),
                     ),

@@ -541,7 +541,7 @@ fn targets_are_apart() {
 /// Portals are added, removed and changed while sessions stay; sessions of a removed portal group are closed, and new
 /// settings apply to new connections at once.
 #[test]
-fn the_entrance_is_renewed() {
+fn portals_can_be_renewed_while_sessions_last() {
     let server = target(&["memory:1MiB"], |config| {
         config.login_timeout = Duration::from_secs(3600)
     });
@@ -554,7 +554,7 @@ fn the_entrance_is_renewed() {
         };
         change(&mut config);
         let open = OpenPortals::open(&config.portals, &server.open_portals()).unwrap();
-        server.renew_entrance(open, &config, Duration::from_millis(100));
+        server.renew_listeners(open, &config, Duration::from_millis(100));
     };
     let second = Portal {
         group: 2,

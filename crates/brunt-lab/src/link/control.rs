@@ -12,7 +12,7 @@ use brunt_core::Histogram;
 use brunt_result::link::LinkReport;
 
 use super::counters::Counters;
-use super::parted::HostPair;
+use super::partition::HostPair;
 use super::settings::Settings;
 use super::tcp::reset::ResetRule;
 

@@ -22,7 +22,7 @@ use super::end::{EndPort, LinkEnd};
 use super::merge::Merger;
 use super::off_core::OffCore;
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
-use super::parted::{self, HostPair};
+use super::partition::{self, HostPair};
 use super::ring_end::{FrameArrival, RingEnd, RingRead};
 use super::rules::{Delivery, PacketFate, Rules};
 use super::schedule::Schedule;
@@ -321,7 +321,7 @@ impl Lane {
     /// Applies the rules for hosts and connections rather than packets; returns whether the frame continues.
     fn inspect(&mut self, frame: &mut [u8], packets: usize, shared: &Shared, now: Nanos) -> bool {
         let counters = &shared.counters;
-        if parted::stops(&self.parted, frame) {
+        if partition::stops(&self.parted, frame) {
             add(&counters.parted, packets as u64);
             self.rules.pass(packets as u64);
             return false;
@@ -793,8 +793,8 @@ mod tests {
     use brunt_core::Span;
     use brunt_result::link::TCP_CONNECTIONS_MAX;
 
-    use super::super::tcp::tests::{CLIENT, SERVER, segment};
     use super::super::tcp::{ACK, FIN};
+    use super::super::test_frames::{CLIENT, SERVER, segment};
     use super::*;
 
     /// When there are too many connections, the report names the current `slow_close`, not an earlier, longer one.

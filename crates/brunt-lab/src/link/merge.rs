@@ -187,7 +187,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::super::packet::Train;
-    use super::super::packet::tests::train;
+    use super::super::test_frames::train;
     use super::*;
 
     /// The bytes that a merger writes for these frames.

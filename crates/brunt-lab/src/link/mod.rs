@@ -24,7 +24,7 @@ mod merge;
 pub(crate) mod netem;
 mod off_core;
 mod packet;
-mod parted;
+mod partition;
 mod presets;
 mod prototype;
 mod rate;
@@ -34,6 +34,8 @@ mod schedule;
 mod settings;
 mod spare;
 mod tcp;
+#[cfg(test)]
+mod test_frames;
 mod way;
 mod written;
 
@@ -61,7 +63,7 @@ use control::{Control, Wanted};
 use driver::Driver;
 pub use driver::PacketWatcher;
 use end::EndPort;
-pub(crate) use parted::HostPair;
+pub(crate) use partition::HostPair;
 use prototype::Prototype;
 pub use tcp::reset::ResetPorts;
 pub(crate) use tcp::reset::ResetRule;

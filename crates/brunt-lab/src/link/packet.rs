@@ -19,7 +19,7 @@ const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 const TCP_FIN: u8 = 1;
 pub(super) const TCP_PSH: u8 = 8;
-const TCP_CWR: u8 = 0x80;
+pub(super) const TCP_CWR: u8 = 0x80;
 
 /// How a train is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +312,7 @@ pub(super) fn complete_checksum(buffer: &mut [u8]) {
 }
 
 /// Adds big-endian 16-bit words (RFC 1071).
-fn add(mut sum: u64, bytes: &[u8]) -> u64 {
+pub(super) fn add(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(2);
     for word in &mut words {
         sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
@@ -323,7 +323,7 @@ fn add(mut sum: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-fn fold(mut sum: u64) -> u16 {
+pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -331,37 +331,9 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::test_frames::{SEGMENT, sums_are_right, train};
     use super::*;
-
-    const PAYLOAD: usize = 4000;
-    const SEGMENT: usize = 1448;
-
-    /// A train as a host sends it: IPv4, TCP with a timestamp option, partial checksum.
-    pub(crate) fn train() -> Vec<u8> {
-        let mut buffer = vec![NEEDS_CHECKSUM, GSO_TCP4, 66, 0];
-        buffer.extend((SEGMENT as u16).to_ne_bytes());
-        buffer.extend(34u16.to_ne_bytes());
-        buffer.extend(16u16.to_ne_bytes());
-        buffer.extend([0, 0]);
-        buffer.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-        buffer.extend([
-            0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2,
-        ]);
-        buffer.extend([0x9c, 0x40, 0x0c, 0xbc, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9]);
-        buffer.extend([0x80, TCP_PSH | 0x10 | TCP_CWR, 1, 0, 0, 0, 0, 0]);
-        buffer.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
-        buffer.extend((0..PAYLOAD).map(|byte| byte as u8));
-        buffer
-    }
-
-    /// Verifies a receiver's checksums: IP's, and TCP's over the pseudo-header.
-    pub(crate) fn sums_are_right(frame: &[u8]) -> bool {
-        let ip = &frame[14..34];
-        let tcp = &frame[34..];
-        let pseudo = add(0, &ip[12..20]) + 6 + tcp.len() as u64;
-        fold(add(0, ip)) == 0xffff && fold(add(pseudo, tcp)) == 0xffff
-    }
 
     /// The segments of a train are packets with correct lengths, sequence numbers, flags and checksums, and their
     /// payloads are the train's, byte for byte.

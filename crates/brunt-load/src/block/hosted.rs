@@ -53,7 +53,7 @@ impl HostedLoad for BlockLoad {
     }
 
     fn check_sent(&self) -> Result<(), WorkloadError> {
-        self.workload.check_elsewhere()
+        self.workload.check_remote()
     }
 
     /// It uses no other resources.

@@ -15,7 +15,7 @@ use crate::commands::LoadCommandError;
 use crate::file::{FileLoad, FileSystemLoad};
 use crate::kind::LoadContext;
 use crate::load_kind;
-use crate::nap::Nap;
+use crate::sleep::SleepLoad;
 
 fn on(url: &str) -> LoadTarget {
     LoadTarget::of(open_url(url).unwrap())
@@ -63,7 +63,7 @@ fn a_load_needs_a_file_and_a_line() {
         .collect();
     assert_eq!(kinds, load.info().kinds);
     load.close().unwrap();
-    let long = Nap {
+    let long = SleepLoad {
         naps: u64::MAX,
         workers: 3,
         hosts: Vec::new(),

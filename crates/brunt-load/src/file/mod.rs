@@ -711,7 +711,7 @@ mod tests {
 
     /// An interrupted phase is reported as such, and leaves nothing behind either.
     #[test]
-    fn interrupted() {
+    fn an_interrupted_phase_is_reported_and_leaves_nothing_behind() {
         let scratch = tempdir().unwrap();
         let directory = scratch.path();
         let mut system = FileSystem::open(&small(directory)).unwrap();
@@ -745,7 +745,7 @@ mod tests {
 
     /// An unusable directory is reported before anything is measured.
     #[test]
-    fn refused() {
+    fn an_unusable_directory_is_reported_before_anything_is_measured() {
         let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();
         assert!(
             error(&FileSystemLoad::new(Path::new("/nowhere"))).contains("/nowhere: cannot be used")

@@ -58,7 +58,7 @@ impl HostedLoad for ReplayLoad {
     }
 
     fn check_sent(&self) -> Result<(), WorkloadError> {
-        self.workload.check_elsewhere()
+        self.workload.check_remote()
     }
 
     fn check_allowed(&self, permit: &dyn Permit) -> Result<(), OpenError> {

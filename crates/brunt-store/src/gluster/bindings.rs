@@ -15,8 +15,8 @@ use std::thread;
 
 use super::url::GlusterConfig;
 use crate::library::LibraryError;
-use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
+use crate::library::time_limit::{CLOSING, within};
 use brunt_block::library::{LibraryFile, Loaded, functions, once, text};
 
 const GFAPI: LibraryFile = LibraryFile {

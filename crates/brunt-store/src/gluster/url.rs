@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed() {
         let check = |place: &str, name: &str, volume: &str, path: &str| {
             let config = parse(place, &[]).unwrap();
             assert_eq!((&*config.volume, &*config.path), (volume, path), "{place}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_named() {
         let check = |place: &str, words: &str| {
             let error = parse(place, &[]).expect_err(place).to_string();
             assert!(error.contains(words), "{place}: {error}");

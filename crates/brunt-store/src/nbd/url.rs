@@ -310,7 +310,7 @@ mod tests {
 
     /// The table of doc/uri.md, and names round-trip.
     #[test]
-    fn urls() {
+    fn urls_follow_the_nbd_uri_specification() {
         let check = |url: &str, address: &str, export: &str, name: &str| {
             let config = parse(url).unwrap();
             assert_eq!(config.address.to_string(), address, "{url}");
@@ -370,7 +370,7 @@ mod tests {
 
     /// Options are applied.
     #[test]
-    fn options() {
+    fn options_are_applied() {
         let config =
             parse("nbd://h/e?connections=4&headers=simple&block=4k&timeout=2s&reconnect=0&tries=2")
                 .unwrap();
@@ -402,7 +402,7 @@ mod tests {
 
     /// Mistakes are named.
     #[test]
-    fn mistakes() {
+    fn mistakes_are_named() {
         let check = |url: &str, words: &str| {
             let error = parse(url).expect_err(url).to_string();
             assert!(error.contains(words), "{url}: {error}");

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 use super::url::RbdConfig;
 use crate::library::LibraryError;
-use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
+use crate::library::time_limit::{CLOSING, within};
 use brunt_block::library::{LibraryFile, Loaded, functions, once, text};
 
 const RADOS: LibraryFile = LibraryFile {

@@ -21,7 +21,7 @@ use brunt_block::{Backend, Device, DeviceInfo, Ring, StorageId};
 
 use crate::library::LibraryError;
 use crate::library::device::LibraryDevice;
-use crate::library::patience::opened;
+use crate::library::time_limit::opened;
 use bindings::RbdImage;
 use url::{OPTIONS, RbdConfig};
 

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed() {
         let check = |place: &str,
                      pool: &str,
                      namespace: Option<&str>,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_named() {
         let check = |place: &str, options: &[(&str, &str)], words: &str| {
             let error = parse(place, options).expect_err(place).to_string();
             assert!(error.contains(words), "{place}: {error}");

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed() {
         let check =
             |rest: &str, name: &str| assert_eq!(parse(rest).unwrap().name(), name, "{rest}");
         check("//h/disk", "sheepdog://h:7000/disk");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn options() {
+    fn options_are_applied() {
         let config = parse("//h/d?cache=yes&connections=4&timeout=2s&block=4k&tries=2").unwrap();
         assert_eq!(
             (
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_named() {
         let check = |rest: &str, words: &str| {
             let error = parse(rest).expect_err(rest).to_string();
             assert!(error.contains(words), "{rest}: {error}");

@@ -28,8 +28,8 @@ impl Stage for Experiment {
         (!self.services.contains_key(name)).then(|| self.no_service(name))
     }
 
-    fn is_service_elsewhere(&self, name: &str) -> bool {
-        self.services_elsewhere()
+    fn is_remote_service(&self, name: &str) -> bool {
+        self.remote_services()
             .iter()
             .any(|(service, _)| service == name)
     }
@@ -144,7 +144,7 @@ impl Experiment {
         let wrong = |what: String, help: &str| Err(Mistake::new("host", what, help));
         match hosts.find(name) {
             Err(error) => return wrong(error.to_string(), "name a host of [hosts]"),
-            Ok(_) if !hosts.is_elsewhere(name) => {
+            Ok(_) if !hosts.is_remote(name) => {
                 let what = format!("host '{name}' is not another machine");
                 return wrong(what, "name a host that has ssh or agent, or omit host");
             }
@@ -173,7 +173,7 @@ impl Experiment {
     /// other host's. A service's host doesn't depend on the target that selects the runs in which it fails.
     fn check_far_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let is_about_machine = fault.kind.as_kind().about() == About::Machine;
-        let far = self.served_elsewhere();
+        let far = self.served_remotely();
         match far
             .iter()
             .find(|(target, _)| is_about_machine && *target == fault.common.target)
@@ -210,12 +210,12 @@ impl Experiment {
                 .map(|bridge| bridge.name.to_string()),
         );
         hosts.extend(
-            self.served_elsewhere()
+            self.served_remotely()
                 .into_iter()
                 .map(|(_, host)| host.to_string()),
         );
         hosts.extend(
-            self.services_elsewhere()
+            self.remote_services()
                 .into_iter()
                 .map(|(_, host)| host.to_string()),
         );

@@ -6,7 +6,6 @@
 
 mod clients;
 mod defaults;
-mod elsewhere;
 mod fault;
 mod hosts;
 mod include;
@@ -20,6 +19,7 @@ mod own_targets;
 mod parse;
 mod plan;
 mod precision;
+mod remote_workloads;
 mod replays;
 mod require;
 mod secrets;
@@ -42,7 +42,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
-pub use elsewhere::OnHostFailure;
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
@@ -52,6 +51,7 @@ pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
+pub use remote_workloads::OnHostFailure;
 pub use secrets::toml_without_secrets;
 pub use services::{
     SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,

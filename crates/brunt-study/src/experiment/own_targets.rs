@@ -137,7 +137,7 @@ clients = [1, 2]
             ]
         );
         assert!(points.iter().all(|point| point.target == "image"));
-        assert!(experiment.plan().is_elsewhere("image"));
+        assert!(experiment.plan().is_remote("image"));
         assert_eq!(
             Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
             experiment

@@ -142,7 +142,7 @@ impl Experiment {
         }
         let hosts = self.check_hosts(source)?;
         self.check_services(source, &hosts)?;
-        self.check_elsewhere(source, &hosts)?;
+        self.check_remote(source, &hosts)?;
         self.check_service_hosts(source, &hosts)?;
         self.check_faults(source)?;
         self.check_clients(source)?;

@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::elsewhere::Elsewhere;
 use super::mistake::{FileError, Source};
+use super::remote_workloads::RemoteSetup;
 use super::together::TogetherDraft;
 use super::{Experiment, RUNS_MAX};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
@@ -107,7 +107,7 @@ struct Draft {
     axes: Vec<(&'static str, String)>,
     what: What,
     /// What a workload on other hosts needs.
-    elsewhere: Option<Elsewhere>,
+    remote: Option<RemoteSetup>,
     links: BTreeMap<String, [LinkSettings; 2]>,
 }
 
@@ -130,7 +130,7 @@ impl What {
     fn into_load(
         self,
         targets: &[String],
-        elsewhere: Option<Elsewhere>,
+        remote: Option<RemoteSetup>,
         inputs: &SharedInputs,
     ) -> (Arc<dyn Load>, Option<DraftedJobs>) {
         match self {
@@ -139,8 +139,8 @@ impl What {
                     targets: targets.to_vec(),
                     inputs: inputs.clone(),
                 };
-                let load = match elsewhere {
-                    Some(elsewhere) => elsewhere.load(*workload, &context, None),
+                let load = match remote {
+                    Some(remote) => remote.load(*workload, &context, None),
                     None => load_of(*workload, &context),
                 };
                 (load, None)
@@ -189,7 +189,7 @@ impl Draft {
             What::Block(workload) => Some(workload.clone()),
             What::Together(_) | What::Files(..) => None,
         };
-        let (load, group) = self.what.into_load(&self.targets, self.elsewhere, inputs);
+        let (load, group) = self.what.into_load(&self.targets, self.remote, inputs);
         let all = points.len();
         points.push(Point {
             label,
@@ -360,7 +360,7 @@ impl Plan {
     }
 
     /// Whether only other hosts open a target.
-    pub fn is_elsewhere(&self, target: &str) -> bool {
+    pub fn is_remote(&self, target: &str) -> bool {
         let mut on = self.alone().filter(|point| point.is_on(target)).peekable();
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
@@ -492,9 +492,9 @@ impl Experiment {
                 let places = targets
                     .iter()
                     .filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
-                let elsewhere = || self.elsewhere(&targets, fleet);
+                let remote = || self.remote_setup(&targets, fleet);
                 drafts.push(Draft {
-                    elsewhere: (!workload.hosts.is_empty()).then(elsewhere),
+                    remote: (!workload.hosts.is_empty()).then(remote),
                     url: places.collect::<Vec<String>>().join(" + "),
                     targets,
                     workload_name: workload_name.clone(),
@@ -517,7 +517,7 @@ impl Experiment {
                 workload_name: name.clone(),
                 axes: Vec::new(),
                 what: What::Together(Box::new(group)),
-                elsewhere: None,
+                remote: None,
                 links: links.clone(),
             });
         }
@@ -529,7 +529,7 @@ impl Experiment {
                 workload_name: load.phase().name().to_string(),
                 axes: Vec::new(),
                 what: What::Files(load, Arc::clone(fleet)),
-                elsewhere: None,
+                remote: None,
                 links: links.clone(),
             }));
         }

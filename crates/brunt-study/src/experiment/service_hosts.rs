@@ -14,11 +14,11 @@ type Wrong = (String, String);
 
 impl Experiment {
     /// Services that other hosts start, by name, with the host.
-    pub fn services_elsewhere(&self) -> Vec<(String, HostName)> {
+    pub fn remote_services(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let place = |(name, service): (&String, &ServiceEntry)| {
             let host = self.host_of_service(service);
-            hosts.is_elsewhere(&host).then(|| (name.clone(), host))
+            hosts.is_remote(&host).then(|| (name.clone(), host))
         };
         self.services.iter().filter_map(place).collect()
     }
@@ -50,12 +50,12 @@ impl Experiment {
     /// Why a service on another host cannot wait for one on this machine.
     fn waits_for_unreached(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
         let host = self.host_of_service(service);
-        if !hosts.is_elsewhere(&host) {
+        if !hosts.is_remote(&host) {
             return None;
         }
         let is_unreached = |other: &&String| {
             let entry = &self.services[*other];
-            entry.ready.port.is_some() && !hosts.is_elsewhere(&self.host_of_service(entry))
+            entry.ready.port.is_some() && !hosts.is_remote(&self.host_of_service(entry))
         };
         let other = service.after.iter().find(is_unreached)?;
         let what =
@@ -87,7 +87,7 @@ impl Experiment {
             let host = self.host_of_service(service);
             let name = place.service();
             match place {
-                ServicePlace::Address(_) if hosts.is_elsewhere(&host) || *opener == host => None,
+                ServicePlace::Address(_) if hosts.is_remote(&host) || *opener == host => None,
                 ServicePlace::Address(_) => Some((
                     format!(
                         "service {name} listens on this machine's loopback, which host {opener} cannot reach"
@@ -153,7 +153,7 @@ for = "1s"
             .unwrap_or_else(|error| panic!("{}", error.one_line()));
         let place = |name: &str, host: &str| (name.to_string(), HostName::from(host));
         assert_eq!(
-            experiment.services_elsewhere(),
+            experiment.remote_services(),
             [place("mount", "b"), place("store", "a")]
         );
         assert_eq!(experiment.reached_hosts(), ["a", "b"]);

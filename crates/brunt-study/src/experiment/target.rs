@@ -191,7 +191,7 @@ mod tests {
 
     /// A served target is opened where its role listens.
     #[test]
-    fn places() {
+    fn a_served_target_is_opened_where_its_role_listens() {
         let at = "127.0.0.1:9".parse().unwrap();
         let check = |text: &str, place: &str, url: &str| {
             let target = parse(text).unwrap();
@@ -222,7 +222,7 @@ mod tests {
 
     /// Contradictions are reported by name.
     #[test]
-    fn mistakes() {
+    fn contradictions_are_reported_by_name() {
         let check = |text: &str, words: &str| {
             let error = parse(text).expect_err(text);
             assert!(error.contains(words), "{text}: {error}");

@@ -14,15 +14,15 @@
 use std::sync::Arc;
 
 use brunt_core::Span;
-use brunt_host::{Fleet, HostCompany, Lane};
+use brunt_host::{Fleet, Lane, RunMembers};
 use brunt_load::together::{TogetherJob, TogetherLoad, load_of};
 use brunt_load::{LoadContext, SharedInputs, Workload, WorkloadError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Experiment;
-use super::elsewhere::Elsewhere;
 use super::mistake::{FileError, Source};
+use super::remote_workloads::RemoteSetup;
 
 /// Workloads that run at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ pub(super) struct JobDraft {
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
     /// What a workload on other hosts needs.
-    pub(super) elsewhere: Option<Elsewhere>,
+    pub(super) remote: Option<RemoteSetup>,
     pub(super) start_delay: Span,
     pub(super) ends_run: bool,
 }
@@ -105,18 +105,18 @@ impl TogetherDraft {
     pub(super) fn load(&self, inputs: &SharedInputs) -> Result<TogetherLoad, WorkloadError> {
         // If one of the hosts is lost, the others may continue.
         let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
-        let company = Arc::new(HostCompany::new(members.sum()));
+        let members = Arc::new(RunMembers::new(members.sum()));
         let load = |index: usize, job: &JobDraft| {
             let workload = *job.workload.clone();
             let context = LoadContext {
                 targets: vec![job.target.clone()],
                 inputs: inputs.clone(),
             };
-            match job.elsewhere.clone() {
+            match job.remote.clone() {
                 // Simultaneous jobs need separate conversations with a host.
-                Some(elsewhere) => {
-                    let company = Some((Lane(index as u32), Arc::clone(&company)));
-                    elsewhere.load(workload, &context, company)
+                Some(remote) => {
+                    let members = Some((Lane(index as u32), Arc::clone(&members)));
+                    remote.load(workload, &context, members)
                 }
                 None => load_of(workload, &context),
             }
@@ -167,12 +167,12 @@ impl Experiment {
         group: &TogetherEntry,
         fleet: &Arc<Fleet>,
     ) -> TogetherDraft {
-        let elsewhere = |job: &JobEntry| {
-            let is_elsewhere = !self.workloads[&job.workload].hosts.is_empty();
-            is_elsewhere.then(|| self.elsewhere(std::slice::from_ref(&job.target), fleet))
+        let remote = |job: &JobEntry| {
+            let is_remote = !self.workloads[&job.workload].hosts.is_empty();
+            is_remote.then(|| self.remote_setup(std::slice::from_ref(&job.target), fleet))
         };
         let jobs = group.jobs.iter().map(|job| JobDraft {
-            elsewhere: elsewhere(job),
+            remote: remote(job),
             name: job.name().to_string(),
             target: job.target.clone(),
             url: self.targets[&job.target].place().to_string(),

@@ -115,7 +115,7 @@ pub enum DriverError {
     Fault(#[from] FaultError),
     /// Another host could not inject it, or was lost.
     #[error(transparent)]
-    Elsewhere(#[from] FaultEnd),
+    Remote(#[from] FaultEnd),
     /// No such link or host.
     #[error(transparent)]
     Lab(#[from] LabError),
@@ -146,14 +146,14 @@ impl DriverError {
             DriverError::Unfit { .. } => VoidReason::FaultUnfit,
             DriverError::Fault(FaultError::NotShown { .. }) => VoidReason::FaultWeak,
             DriverError::Fault(_) | DriverError::System { .. } => VoidReason::FaultRefused,
-            DriverError::Elsewhere(FaultEnd::Failed { kind, .. }) => match kind {
+            DriverError::Remote(FaultEnd::Failed { kind, .. }) => match kind {
                 HostFaultFailure::NotAllowed | HostFaultFailure::Refused => {
                     VoidReason::FaultRefused
                 }
                 HostFaultFailure::NotShown => VoidReason::FaultWeak,
                 HostFaultFailure::NotGone => VoidReason::FaultNotGone,
             },
-            DriverError::Elsewhere(_) => VoidReason::FaultHostLost,
+            DriverError::Remote(_) => VoidReason::FaultHostLost,
             DriverError::Lab(_) => VoidReason::NotReady,
             DriverError::Role(error) => error.reason(),
         }

@@ -192,7 +192,7 @@ pub trait Stage {
     fn unknown_service(&self, name: &str) -> Option<String>;
 
     /// Whether a service runs on another machine.
-    fn is_service_elsewhere(&self, name: &str) -> bool;
+    fn is_remote_service(&self, name: &str) -> bool;
 
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;

@@ -6,13 +6,13 @@
 
 mod actor;
 mod driver;
-mod elsewhere;
 mod entry;
 mod kind;
 pub mod kinds;
 mod layer;
 mod overlap;
 mod process;
+mod remote;
 mod schedule;
 mod series;
 

@@ -157,7 +157,7 @@ mod tests {
             None
         }
 
-        fn is_service_elsewhere(&self, _name: &str) -> bool {
+        fn is_remote_service(&self, _name: &str) -> bool {
             false
         }
 

@@ -17,10 +17,10 @@ use brunt_result::{Interval, Outcome};
 
 use super::actor::{Actor, Ended, Failure, Signal, Signals};
 use super::driver::DriverError;
-use super::elsewhere;
 use super::entry::FaultEntry;
 use super::kind::{Prepared, Scene};
 use super::kinds::make_whole;
+use super::remote;
 use super::series::Series;
 use crate::experiment::{Experiment, Point};
 use crate::hook::{HookError, RunHook};
@@ -97,7 +97,7 @@ impl FaultSchedule {
         let mut lines = Vec::new();
         for entry in &experiment.fault {
             let prepared = match entry.common.host {
-                Some(_) => elsewhere::prepare(entry, fleet),
+                Some(_) => remote::prepare(entry, fleet),
                 None => entry.kind.as_kind().prepare(&entry.common, &mut scene),
             };
             let prepared = prepared.map_err(|source| ScheduleError {

@@ -68,7 +68,7 @@ impl HostKind for AgentHost {
         name: &HostName,
         _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
-        Err(LaunchError::Elsewhere(name.clone()))
+        Err(LaunchError::OtherMachine(name.clone()))
     }
 
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {

@@ -55,6 +55,6 @@ impl HostKind for GuestHost {
         name: &HostName,
         _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
-        Err(LaunchError::Elsewhere(name.clone()))
+        Err(LaunchError::OtherMachine(name.clone()))
     }
 }

@@ -121,7 +121,7 @@ pub enum LaunchError {
     NoLab(HostName),
     /// It is another machine, whose agent starts its programs.
     #[error("host '{0}' is another machine, whose agent starts what runs there")]
-    Elsewhere(HostName),
+    OtherMachine(HostName),
     /// The address at which it should serve is unknown.
     #[error(
         "host {host}: '{text}' has no address here ({source}); write address = \"10.0.0.9\", or another \

@@ -233,7 +233,7 @@ impl Hosts {
     }
 
     /// Whether this is another machine.
-    pub fn is_elsewhere(&self, name: &HostName) -> bool {
+    pub fn is_remote(&self, name: &HostName) -> bool {
         self.find(name)
             .is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
     }
@@ -312,7 +312,7 @@ impl KnownHost {
             .place()
             .ok()
             .flatten()
-            .ok_or_else(|| LaunchError::Elsewhere(self.name.clone()))?;
+            .ok_or_else(|| LaunchError::OtherMachine(self.name.clone()))?;
         let text = kind.address().unwrap_or_else(|| place.address.host());
         let no_address = |source| LaunchError::Address {
             host: self.name.clone(),

@@ -72,7 +72,7 @@ impl HostKind for SshHost {
         name: &HostName,
         _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
-        Err(LaunchError::Elsewhere(name.clone()))
+        Err(LaunchError::OtherMachine(name.clone()))
     }
 
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {

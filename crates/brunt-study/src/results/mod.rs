@@ -6,8 +6,8 @@
 
 mod claim;
 mod environment;
-mod keeper;
 mod room;
+mod writer;
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use brunt_result::event::Event;
 
 use crate::observe::Observer;
 pub use claim::{ClaimError, ClaimedFolder, make_private};
-use keeper::Keeper;
+use writer::ResultWriter;
 
 /// Events queued for the writing thread. An interval takes a megabyte, 4096 requests a third of one.
 const QUEUE_MAX: usize = 16;
@@ -30,7 +30,7 @@ type Trouble = Arc<Mutex<Option<String>>>;
 /// Writes the tables.
 pub struct Results {
     queue: Option<SyncSender<Event>>,
-    keeper: Option<JoinHandle<io::Result<()>>>,
+    writer: Option<JoinHandle<io::Result<()>>>,
     trouble: Trouble,
 }
 
@@ -43,12 +43,12 @@ impl Results {
     pub fn create(folder: &Path, text: &str) -> io::Result<Results> {
         let (queue, inbox) = sync_channel(QUEUE_MAX);
         let trouble = Trouble::default();
-        let keeper = Keeper::create(folder, text, trouble.clone())?;
+        let writer = ResultWriter::create(folder, text, trouble.clone())?;
         let thread = std::thread::Builder::new().name("results".into());
-        let keeper = Some(thread.spawn(move || keeper.keep(&inbox))?);
+        let writer = Some(thread.spawn(move || writer.keep(&inbox))?);
         Ok(Results {
             queue: Some(queue),
-            keeper,
+            writer,
             trouble,
         })
     }
@@ -71,7 +71,7 @@ impl Results {
 
     fn end(&mut self) -> io::Result<()> {
         self.queue = None;
-        match self.keeper.take().map(JoinHandle::join) {
+        match self.writer.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(io::Error::other(

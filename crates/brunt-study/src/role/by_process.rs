@@ -72,7 +72,7 @@ impl ProcessRole {
         launcher: Arc<dyn Launcher>,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<ProcessRole, RoleError> {
-        let manner = RoleManner::keeping(&order.program);
+        let manner = RoleManner::of_service(&order.program);
         let kept = Some(order.to_text());
         let unwanted = Arc::clone(interrupted);
         let mut kept =

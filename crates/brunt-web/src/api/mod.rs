@@ -4,7 +4,7 @@
 //! The rule: every request that starts, stops or reads something needs the token (`token`), and no body is read before
 //! the token was checked. docs/live-page.md has the table of requests.
 
-mod beside;
+mod blocking;
 mod body;
 mod examples;
 mod links;

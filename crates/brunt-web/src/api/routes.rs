@@ -1,7 +1,7 @@
 //! The requests of the API and their responses. docs/live-page.md lists them.
 //!
 //! The rule: a route's place in the table decides whether it needs the token: those that do are behind [`bearer_only`].
-//! Disk access goes through [`Beside`]; a handler itself never blocks.
+//! Disk access goes through [`Blocking`]; a handler itself never blocks.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use brunt_study::experiment::Experiment;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::beside::Beside;
+use super::blocking::Blocking;
 use super::body::JsonBody;
 use super::examples::examples;
 use super::links::{LinkedPage, PageLinks};
@@ -83,7 +83,7 @@ impl RunControl {
 #[derive(Clone)]
 pub struct ServedState {
     runs: Arc<ServedRuns>,
-    disk: Beside<ServedDisk>,
+    disk: Blocking<ServedDisk>,
     links: Arc<PageLinks>,
     may_start: bool,
 }
@@ -102,7 +102,7 @@ impl ServedState {
         results: Arc<ResultsFolder>,
         may_start: bool,
     ) -> ServedState {
-        let disk = Beside::new(ServedDisk { workshop, results });
+        let disk = Blocking::new(ServedDisk { workshop, results });
         ServedState {
             runs,
             disk,

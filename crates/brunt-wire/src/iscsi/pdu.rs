@@ -537,7 +537,7 @@ mod tests {
 
     /// Lengths include AHS, padding and digests as in RFC 7143, 11.2.
     #[test]
-    fn lengths() {
+    fn lengths_include_ahs_padding_and_digests() {
         let mut bhs = Bhs::from(DataOut::default());
         assert_eq!(bhs.total_len(true, true), 52);
         bhs.data_segment_length = U24::new(5);
@@ -548,7 +548,7 @@ mod tests {
 
     /// LUN fields survive a round trip; unsupported forms are not LUNs.
     #[test]
-    fn luns() {
+    fn lun_fields_survive_a_round_trip() {
         for lun in [0, 1, 255, 256, 16383] {
             assert_eq!(lun_number(lun_field(lun)), Some(lun));
         }

@@ -132,7 +132,7 @@ mod tests {
 
     /// Pairs are returned in order; padding zeros are not a pair.
     #[test]
-    fn pairs() {
+    fn pairs_are_returned_in_order() {
         let mut data = Vec::new();
         push_pair(&mut data, "InitiatorName", "iqn.2026-11.io.brunt:a");
         push_pair(&mut data, "SessionType", "Normal");
@@ -152,7 +152,7 @@ mod tests {
 
     /// Errors contain the position.
     #[test]
-    fn nonsense() {
+    fn errors_contain_the_position() {
         assert_eq!(parse_pairs(b"a=b\0cd\0").unwrap_err().offset, 4);
         assert!(parse_pairs(b"=b\0").is_err());
         assert!(parse_pairs(b"\xff=b\0").is_err());

@@ -535,7 +535,7 @@ mod tests {
 
     /// Protocol violations are malformed.
     #[test]
-    fn malformed() {
+    fn protocol_violations_are_malformed() {
         let bad = |result: Result<NbdInfo, ParseError>| {
             assert!(matches!(result, Err(ParseError::Malformed(_))))
         };

@@ -532,7 +532,7 @@ mod tests {
 
     /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
-    fn requests() {
+    fn requests_survive_a_round_trip_and_shorter_ones_are_incomplete() {
         for headers in STYLES {
             for code in 0..9 {
                 let command = NbdCommand::from_wire(code);
@@ -567,7 +567,7 @@ mod tests {
 
     /// The same for replies, in each style that has them.
     #[test]
-    fn replies() {
+    fn replies_survive_a_round_trip_and_shorter_ones_are_incomplete() {
         let chunks = [
             NbdChunk::None,
             NbdChunk::Data {
@@ -657,7 +657,7 @@ mod tests {
 
     /// Contradictory chunks, and headers of another style.
     #[test]
-    fn malformed() {
+    fn contradictory_chunks_are_malformed() {
         let structured = |kind: u16, flags: u16, len: u32| {
             let mut bytes = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
             bytes.extend(flags.to_be_bytes());

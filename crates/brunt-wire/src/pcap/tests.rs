@@ -258,7 +258,7 @@ fn cut_anywhere() {
 
 /// Invalid data ends the walk with its position and never hangs or panics.
 #[test]
-fn nonsense() {
+fn invalid_data_ends_the_walk_with_its_position() {
     assert_eq!(walk(&[0; 64]).1.unwrap_err().offset, 0);
     let mut file = classic(false, 0xa1b2_c3d4);
     file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());

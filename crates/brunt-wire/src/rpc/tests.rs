@@ -87,7 +87,7 @@ fn calls_are_credible() {
 
 /// Every kind of reply, and the offset of its results.
 #[test]
-fn replies() {
+fn every_kind_of_reply_has_the_offset_of_its_results() {
     let check = |words: &[u32], status, body_at| {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
         let Ok(RpcMessage::Reply(reply)) = parse(&bytes) else {
@@ -114,7 +114,7 @@ fn replies() {
 
 /// Data that isn't RPC is malformed at the right offset; a call cut anywhere is incomplete.
 #[test]
-fn nonsense() {
+fn other_data_is_malformed_and_a_cut_call_is_incomplete() {
     let whole = &call_bytes()[MARK_BYTES..];
     for end in 0..whole.len() {
         assert!(
@@ -137,7 +137,7 @@ fn nonsense() {
 
 /// A header restored from its layout equals the parsed header, also with a verifier.
 #[test]
-fn layouts() {
+fn a_header_restored_from_its_layout_equals_the_parsed_one() {
     let check = |bytes: &[u8]| {
         let Ok(RpcMessage::Call(call)) = parse(bytes) else {
             panic!("{:?}", parse(bytes))

@@ -157,7 +157,7 @@ mod tests {
 
     /// A list is parsed completely or not at all, at every length.
     #[test]
-    fn lists() {
+    fn a_list_is_parsed_completely_or_not_at_all() {
         let list = [0, 0, 0, 0, 0x02, 0, 0, 1, 0x00, 0, 0, 2];
         assert_eq!(parse_set(&list), Some(vec![(1, 2), (2, 0)]));
         for end in 0..list.len() {

@@ -232,7 +232,7 @@ mod tests {
 
     /// A CDB truncated anywhere is decoded without a panic.
     #[test]
-    fn truncated() {
+    fn a_truncated_cdb_is_decoded_without_a_panic() {
         for opcode in 0..=255u8 {
             let mut cdb = [0xff; 16];
             cdb[0] = opcode;

@@ -300,7 +300,7 @@ mod tests {
 
     /// A complete list is parsed; a list cut anywhere is a length error.
     #[test]
-    fn lists() {
+    fn a_list_cut_anywhere_is_a_length_error() {
         let whole = list(2, 1);
         let parsed = parse(&whole).unwrap();
         assert_eq!((parsed.id, parsed.targets.len()), (Some(9), 2));
@@ -317,7 +317,7 @@ mod tests {
 
     /// Each exceeded limit and unknown descriptor has its own sense code.
     #[test]
-    fn limits() {
+    fn each_exceeded_limit_has_its_own_sense_code() {
         let check = |list: Vec<u8>, asc, ascq| {
             let sense = parse(&list).unwrap_err();
             assert_eq!(
@@ -343,7 +343,7 @@ mod tests {
 
     /// Replies contain their own length, and the VPD descriptors add up to it.
     #[test]
-    fn answers() {
+    fn replies_contain_their_own_length() {
         let parameters = operating_parameters();
         assert_eq!(be32(&parameters, 0) as usize, parameters.len() - 4);
         assert_eq!(copy_status(false, 1, 512)[4..], [1, 0, 1, 0, 0, 0, 2, 0]);

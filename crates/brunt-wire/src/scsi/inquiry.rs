@@ -313,7 +313,7 @@ mod tests {
 
     /// Fields are at the standard's offsets, and lengths are correct.
     #[test]
-    fn layouts() {
+    fn fields_are_at_the_standards_offsets() {
         let data = standard(&Standard {
             vendor: "BRUNT",
             product: "memory\nlun with a name that is too long",

@@ -307,7 +307,7 @@ mod tests {
 
     /// A list cut anywhere is a length error or ends after complete pages, and never panics.
     #[test]
-    fn truncated() {
+    fn a_list_cut_anywhere_never_panics() {
         for ten in [false, true] {
             let list = list(ten, |_| ());
             for end in 0..list.len() {

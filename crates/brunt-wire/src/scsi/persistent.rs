@@ -323,7 +323,7 @@ mod tests {
 
     /// Replies contain their own length.
     #[test]
-    fn answers() {
+    fn replies_contain_their_own_length() {
         assert_eq!(read_keys(1, [2, 3].into_iter()).len(), 24);
         assert_eq!(read_reservation(1, None), [0, 0, 0, 1, 0, 0, 0, 0]);
         let held = read_reservation(1, Some((5, ReservationType::ExclusiveAccess)));

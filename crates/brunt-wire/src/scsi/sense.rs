@@ -264,7 +264,7 @@ mod tests {
 
     /// Truncated sense never panics.
     #[test]
-    fn truncated() {
+    fn truncated_sense_never_panics() {
         let sense = Sense::new(key::MISCOMPARE, 0x1d, 0)
             .with_information(9)
             .with_field(false, 2, None);

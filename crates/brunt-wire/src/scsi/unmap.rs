@@ -51,7 +51,7 @@ mod tests {
 
     /// Descriptors are parsed completely or not at all, at every length.
     #[test]
-    fn truncated() {
+    fn descriptors_are_parsed_completely_or_not_at_all() {
         let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
         for lba in [1u64, 2] {
             list.extend_from_slice(&lba.to_be_bytes());

@@ -255,7 +255,7 @@ mod tests {
 
     /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
-    fn requests() {
+    fn requests_survive_a_round_trip_and_shorter_ones_are_incomplete() {
         for code in 0..=u8::MAX {
             let opcode = SheepdogOpcode::from_wire(code);
             assert_eq!(opcode.to_wire(), code);

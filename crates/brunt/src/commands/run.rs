@@ -618,10 +618,10 @@ pub(super) fn open(
         services,
     };
     for (name, target) in &experiment.targets {
-        let is_elsewhere = plan.is_elsewhere(name);
+        let is_remote = plan.is_remote(name);
         // The URLs of these targets are known only now; pass them to other hosts.
         let is_known_now = target.is_known_late();
-        if is_elsewhere && !is_known_now {
+        if is_remote && !is_known_now {
             continue;
         }
         if target.is_each_clients_own() {
@@ -642,7 +642,7 @@ pub(super) fn open(
                 .insert(name.clone(), Arc::clone(&role));
             opened.roles.push(role);
         }
-        if is_elsewhere {
+        if is_remote {
             continue;
         }
         let backend = devices::open(&url, written.is_none())?;
@@ -745,7 +745,7 @@ pub(super) fn serve(
     let host = target.host.clone().unwrap_or_else(HostName::local);
     let known = hosts.find(&host).map_err(Failure::usage)?;
     let is_far = experiment
-        .served_elsewhere()
+        .served_remotely()
         .iter()
         .any(|(served, _)| served == name);
     let role = match fleet.filter(|_| is_far) {
@@ -756,7 +756,7 @@ pub(super) fn serve(
                 address,
                 fleet: Arc::clone(fleet),
             };
-            role::start_elsewhere(name, &serve, experiment.serving_congestion(), &at)
+            role::start_remote(name, &serve, experiment.serving_congestion(), &at)
         }
         None => {
             let launcher = known.launcher(lab).map_err(Failure::failed)?;

@@ -129,7 +129,7 @@ fn foreseen(
     plan: &Plan,
 ) -> Result<(BTreeMap<String, DeviceInfo>, Vec<String>), Failure> {
     let (mut infos, mut notes) = (BTreeMap::new(), Vec::new());
-    let served_elsewhere = experiment.served_elsewhere();
+    let served_remotely = experiment.served_remotely();
     for (name, target) in experiment
         .targets
         .iter()
@@ -137,8 +137,8 @@ fn foreseen(
     {
         // Device names belong to the host that opens them: for a served target, the one that serves it.
         let elsewhere = match target.serve {
-            Some(_) => served_elsewhere.iter().any(|(served, _)| served == name),
-            None => plan.is_elsewhere(name),
+            Some(_) => served_remotely.iter().any(|(served, _)| served == name),
+            None => plan.is_remote(name),
         };
         for url in urls(target)? {
             let found = match foresee_url_with(&url, &crate::devices::BACKENDS) {

@@ -123,7 +123,7 @@ fn tables_have_their_cost() {
 
 /// With lost packets, most of what can be recovered is, and nothing is invented.
 #[test]
-fn losses() {
+fn most_of_what_lost_packets_cost_is_recovered_and_nothing_invented() {
     let report = bench(&["--loss=2,5", "--seed", "3"]);
     let losses = report["captures"][0]["losses"].as_array().expect("lines");
     assert_eq!(losses.len(), 2);
@@ -177,7 +177,7 @@ fn lossy_captures_are_made() {
 
 /// Mistakes are reported before anything is measured.
 #[test]
-fn mistakes() {
+fn mistakes_are_reported_before_anything_is_measured() {
     let check = |arguments: &[&str], word: &str| {
         let run = run_within(support::bench().arg("capture").args(arguments), 60);
         let said = String::from_utf8_lossy(&run.stderr);

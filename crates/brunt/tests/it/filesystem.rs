@@ -67,7 +67,7 @@ fn phases_are_points() {
 
 /// Ctrl-C in the middle keeps the measurements and removes the created files; even SIGKILL doesn't leave the data file.
 #[test]
-fn interrupted() {
+fn an_interrupt_keeps_measurements_and_removes_created_files() {
     for signal in [Signal::INT, Signal::KILL] {
         let folder = TempDir::new("fs");
         // Creating the files takes long enough to be interrupted.

@@ -448,7 +448,7 @@ fn behind_chap() {
 
 /// Verdicts are parsed from real output, wherever CUnit puts them.
 #[test]
-fn verdicts() {
+fn verdicts_are_parsed_from_real_output() {
     let output = "\
 Suite: Read10
   Test: Simple ...

@@ -771,7 +771,7 @@ fn hostile_servers() {
 
 /// TLS: encrypted data is right; a peer that fails verification, on either side, gets no further.
 #[test]
-fn tls() {
+fn over_tls_data_is_right_and_unverified_peers_get_no_further() {
     if need("openssl", "openssl").is_none() {
         return;
     }

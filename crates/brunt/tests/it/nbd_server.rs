@@ -592,7 +592,7 @@ fn a_client_takes_its_leave() {
 
 /// A port that isn't available is reported before anything is served; so is an invalid address or certificate.
 #[test]
-fn mistakes() {
+fn mistakes_are_reported_before_anything_is_served() {
     if need("openssl", "openssl").is_none() {
         return;
     }

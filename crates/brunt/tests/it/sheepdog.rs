@@ -317,7 +317,7 @@ fn many_threads_make_the_same_objects() {
 
 /// A locked VDI is refused to a second client, and free once the first has left.
 #[test]
-fn locks() {
+fn a_locked_vdi_is_refused_to_a_second_client() {
     let Some(cluster) = Cluster::start(2, &["-c", "2", "-l"]) else {
         return;
     };

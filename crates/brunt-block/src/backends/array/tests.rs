@@ -575,7 +575,7 @@ fn two_threads_and_a_rebuild() {
 
 /// An invalid array is rejected with what would be right.
 #[test]
-fn mistakes() {
+fn an_invalid_array_is_rejected_with_what_would_be_right() {
     let check = |text: &str, said: &str| {
         let error = open_url(text)
             .err()

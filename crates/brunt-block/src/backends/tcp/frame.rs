@@ -198,7 +198,7 @@ mod tests {
 
     /// The wire format doesn't change.
     #[test]
-    fn golden() {
+    fn the_wire_format_does_not_change() {
         let write = Header {
             kind: FrameKind::Write,
             len: 0x1000,
@@ -212,7 +212,7 @@ mod tests {
 
     /// Bytes that this version doesn't allow are rejected with their offset.
     #[test]
-    fn refused() {
+    fn invalid_bytes_are_rejected_with_their_offset() {
         let check = |header: Header, at: usize, byte: u8, offset: usize| {
             let mut bytes = header.encode();
             bytes[at] = byte;
@@ -242,7 +242,7 @@ mod tests {
 
     /// Every request has an answer, and no answer has one.
     #[test]
-    fn answers() {
+    fn every_request_has_an_answer_and_no_answer_has_one() {
         for header in all() {
             let is_request = matches!(
                 header.kind,

@@ -547,7 +547,7 @@ mod tests {
 
     /// Addresses and options are parsed; mistakes are reported with what would be right.
     #[test]
-    fn urls() {
+    fn urls_are_parsed_and_mistakes_say_what_would_be_right() {
         let check = |url: &str, words: &str| {
             let error = open_url(url)
                 .err()
@@ -711,7 +711,7 @@ mod tests {
 
     /// A server that isn't a sink is distinguished from a slow one.
     #[test]
-    fn strangers() {
+    fn a_server_that_is_no_sink_is_distinguished_from_a_slow_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let url = |timeout: &str| format!("tcp://{address}?timeout={timeout}");

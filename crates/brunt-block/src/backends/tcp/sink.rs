@@ -339,7 +339,7 @@ mod tests {
 
     /// Requests split at every byte are answered once and in order.
     #[test]
-    fn pieces() {
+    fn requests_split_at_every_byte_are_answered_once_and_in_order() {
         let sink = start(8);
         let mut script = Header::hello().encode().to_vec();
         script.extend(header(FrameKind::Read, 512, 1));
@@ -367,7 +367,7 @@ mod tests {
 
     /// Malformed data ends its own connection, is counted, and doesn't affect others.
     #[test]
-    fn nonsense() {
+    fn malformed_data_ends_only_its_own_connection_and_is_counted() {
         let sink = start(8);
         let hello = Header::hello().encode().to_vec();
         let (_good, greeting) = talk(&sink, &hello, HEADER_BYTES);
@@ -412,7 +412,7 @@ mod tests {
 
     /// A peer that sends requests but doesn't read is throttled; its answers aren't buffered without limit.
     #[test]
-    fn greedy() {
+    fn a_peer_that_does_not_read_is_throttled() {
         let sink = start(8);
         let mut script = Header::hello().encode().to_vec();
         for tag in 0..20_000 {

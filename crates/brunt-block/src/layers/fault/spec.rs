@@ -383,7 +383,7 @@ mod tests {
 
     /// Invalid values are rejected.
     #[test]
-    fn mistakes() {
+    fn invalid_values_are_rejected() {
         for text in [
             "",
             "medium",

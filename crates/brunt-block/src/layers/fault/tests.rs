@@ -148,7 +148,7 @@ fn recovered_is_done() {
 
 /// Hits follow the conditions: by place, by operation, by count.
 #[test]
-fn conditions() {
+fn hits_follow_place_operation_and_count() {
     let check = |fault: &str, op: Op, lba: u64, blocks: u64, hit: bool| {
         let result = Bench::new(&[fault]).one(op, lba, blocks, 0).result;
         assert_eq!(result.is_err(), hit, "{fault}: {op:?} of {blocks} at {lba}");
@@ -173,7 +173,7 @@ fn conditions() {
 
 /// The same seed hits the same requests, another seed others, and the number matches the probability.
 #[test]
-fn seeded() {
+fn a_seed_determines_which_requests_are_hit() {
     let hits = |fault: &str| Bench::new(&[fault]).failures();
     let hit = hits("busy,p=0.5,seed=3");
     assert_eq!(hit, hits("busy,p=0.5,seed=3"));
@@ -183,7 +183,7 @@ fn seeded() {
 
 /// Slow requests take the specified time, and faults can be changed while requests run.
 #[test]
-fn slow() {
+fn slow_requests_take_the_specified_time() {
     let mut bench = Bench::new(&["slow:10ms"]);
     bench.one(Op::Read, 0, 1, 0).result.unwrap();
     assert_eq!(bench.clock.now(), Nanos(10_000_000));
@@ -241,7 +241,7 @@ fn hang_and_release() {
 /// Silent faults: the request is acknowledged but not done, partly done, or done wrongly; the caller's
 /// buffer is returned unchanged.
 #[test]
-fn lies() {
+fn silent_faults_acknowledge_what_was_not_done() {
     let lie = |fault: &str| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 8, 0x11).result.unwrap();
@@ -483,7 +483,7 @@ fn misdirected_writes_land_elsewhere() {
 
 /// Bad requests get their usual error, and a device never takes more than its depth.
 #[test]
-fn limits() {
+fn a_device_never_takes_more_than_its_depth() {
     let mut bench = Bench::new(&["hang"]);
     assert_eq!(
         bench.one(Op::Read, 5000, 1, 0).result,
@@ -513,7 +513,7 @@ fn limits() {
 
 /// Names, several faults, and several layers are parsed from a URL; invalid ones are rejected.
 #[test]
-fn urls() {
+fn faults_and_layers_are_parsed_from_a_url() {
     let backend =
         open_url("null:1MiB?fault=busy,p=0.1;slow:1ms;name=low&retry=3&fault=off").unwrap();
     let handles = backend.handles();

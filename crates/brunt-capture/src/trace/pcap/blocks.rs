@@ -84,7 +84,7 @@ mod tests {
 
     /// A block has its stated length, whatever the length of the packet.
     #[test]
-    fn lengths() {
+    fn a_block_has_its_stated_length() {
         for length in 0..9 {
             let mut written = Vec::new();
             packet(&mut written, 1, 2, 3, &vec![7; length]);

@@ -173,7 +173,7 @@ fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
 
 /// A read's data goes to the right places, over several PDUs, and the status comes with the last.
 #[test]
-fn read() {
+fn a_reads_data_over_several_pdus_goes_to_the_right_places() {
     let mut session = session();
     let sent = issue(&mut session, Op::Read, 1536);
     assert_eq!(sent.len(), 1);
@@ -200,7 +200,7 @@ fn read() {
 
 /// A write is sent as immediate, unsolicited and solicited data, each within its limits.
 #[test]
-fn write() {
+fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
     let mut session = session();
     let sent = issue(&mut session, Op::Write, 20_480);
     let pieces = |sent: &[Outgoing]| -> Vec<(usize, usize, u8)> {

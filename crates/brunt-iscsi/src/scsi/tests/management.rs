@@ -151,7 +151,7 @@ fn full() {
 
 /// No CDB and no parameter list makes a unit panic, whatever its bytes and lengths.
 #[test]
-fn nonsense() {
+fn no_cdb_or_parameter_list_makes_a_unit_panic() {
     let mut random = brunt_core::random::Random::new(20_261_121);
     let options = LunOptions {
         removable: true,

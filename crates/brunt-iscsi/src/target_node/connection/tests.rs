@@ -727,7 +727,7 @@ fn logout() {
 /// SendTargets as in appendix C of RFC 7143, in pieces if the initiator accepts no more, and other
 /// keys of full-feature phase.
 #[test]
-fn text() {
+fn send_targets_is_answered_in_pieces_as_the_rfc_shows() {
     let ask = |discovery: bool, room: u32, key: &str, value: &str| -> String {
         let params = Params {
             peer_max_recv_data_segment_length: room,

@@ -152,7 +152,7 @@ fn required_digests() {
 
 /// Invalid logins get the status of RFC 7143, 11.13.5.
 #[test]
-fn refusals() {
+fn invalid_logins_get_the_status_of_the_rfc() {
     let check = |chap: bool, flags: u8, pairs: &[(&str, &str)], status: u16| {
         assert_eq!(
             Bench::new(chap, false).status(flags, pairs),
@@ -400,7 +400,7 @@ fn discovery_with_chap() {
 
 /// Discovery needs no target name, and refuses keys of normal sessions.
 #[test]
-fn discovery() {
+fn discovery_needs_no_target_name() {
     let mut bench = Bench::new(false, false);
     let pairs = [
         NAMES[0],

@@ -165,31 +165,10 @@ pub(super) fn bare(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::packet::tests::{sums_are_right, train};
+mod tests {
     use super::super::packet::{TCP_PSH as PSH, Train};
+    use super::super::test_frames::{CLIENT, SERVER, segment, sums_are_right, train};
     use super::*;
-
-    pub(crate) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
-    pub(crate) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
-
-    /// A segment with this payload and these flags, and complete checksums.
-    pub(crate) fn segment(
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        [sequence, acknowledgement]: [u32; 2],
-        flags: u8,
-        payload: &[u8],
-    ) -> Vec<u8> {
-        let like = train();
-        let mut buffer = bare(&like, Flow { from, to }, sequence, acknowledgement, flags);
-        buffer.extend_from_slice(payload);
-        let bytes = 40 + payload.len() as u16;
-        let (ip, tcp) = buffer[VNET_HEADER_BYTES + ETHERNET_BYTES..].split_at_mut(20);
-        ip[2..4].copy_from_slice(&bytes.to_be_bytes());
-        packet::finish_checksums(ip, tcp);
-        buffer
-    }
 
     /// Segments round-trip with correct checksums, and can be reversed.
     #[test]

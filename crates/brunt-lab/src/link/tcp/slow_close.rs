@@ -145,9 +145,8 @@ impl SlowClose {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::packet::tests::sums_are_right;
     use super::super::super::packet::{TCP_PSH as PSH, VNET_HEADER_BYTES};
-    use super::super::tests::{CLIENT, SERVER, segment};
+    use super::super::super::test_frames::{CLIENT, SERVER, segment, sums_are_right};
     use super::*;
 
     const HOLD: Duration = Duration::from_millis(500);

@@ -110,7 +110,7 @@ impl Workload {
     ///
     /// # Errors
     /// The first such key.
-    pub(crate) fn check_elsewhere(&self) -> Result<(), WorkloadError> {
+    pub(crate) fn check_remote(&self) -> Result<(), WorkloadError> {
         match self
             .verify
             .as_ref()

@@ -199,7 +199,7 @@ fn old_servers() {
 
 /// TLS comes first, and all options follow it.
 #[test]
-fn tls() {
+fn tls_comes_first_and_all_options_follow_it() {
     let script = [
         greeting(3),
         answer(option::STARTTLS, reply::ACK, &[]),
@@ -254,7 +254,7 @@ fn tls() {
 
 /// A complete list.
 #[test]
-fn lists() {
+fn a_list_of_exports_is_complete() {
     let list = |name: &str| answer(option::LIST, reply::SERVER, &encode_server(name, "words"));
     let all = [list(""), list("b"), answer(option::LIST, reply::ACK, &[])].concat();
     let (step, _) = negotiate(
@@ -279,7 +279,7 @@ fn lists() {
 
 /// Refusals include the server's text; protocol violations end the handshake.
 #[test]
-fn refusals() {
+fn refusals_include_the_servers_text_and_violations_end_the_handshake() {
     let check = |last: Vec<u8>, words: &str, transient: bool| {
         let structured = NbdWishes {
             headers: NbdHeaders::Simple,

@@ -1,7 +1,7 @@
 //! One client's connection: one thread, one ring, one loop. Reads all available requests, submits them to the device in
 //! one batch, and sends all replies in one vectored call.
 //!
-//! The one rule: `serving` decides what a request may do; this module moves bytes.
+//! The one rule: `requests` decides what a request may do; this module moves bytes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use brunt_wire::nbd::{NbdBlockSizes, NbdRequest, PAYLOAD_BYTES_DEFAULT, export_f
 use brunt_wire::{Malformed, ParseError};
 
 use super::offer::{NbdAgreement, NbdOffer, NbdOfferError, NbdOfferStep, NbdOffered, NbdTlsPolicy};
-use super::serving::{NbdServing, NbdVerdict};
+use super::requests::{NbdRequestHandler, NbdVerdict};
 use super::tally::{Tally, Totals};
 use super::tls::NbdServerTls;
 use super::{HELD_BYTES_MAX_ALL, NbdCatalog, NbdServed, error};
@@ -92,7 +92,7 @@ pub(super) fn run(
         channel,
         ring: &ring,
         device,
-        serving: NbdServing::new(agreement, &offered),
+        requests: NbdRequestHandler::new(agreement, &offered),
         served,
         tally: Tally::new(totals),
         tasks: (0..DEPTH).map(|_| None).collect(),
@@ -271,7 +271,7 @@ struct ServedConnection<'a> {
     channel: Channel,
     ring: &'a Ring,
     device: Box<dyn Device>,
-    serving: NbdServing,
+    requests: NbdRequestHandler,
     served: NbdServed,
     tally: Tally<'a>,
     /// The requests at the device, by tag.
@@ -345,7 +345,7 @@ impl ServedConnection<'_> {
 
     fn has_request(&self) -> bool {
         self.arriving.is_none()
-            && NbdRequest::parse(self.channel.bytes(), self.serving.headers()).is_ok()
+            && NbdRequest::parse(self.channel.bytes(), self.requests.headers()).is_ok()
     }
 
     /// Reads all available requests while there is room.
@@ -362,7 +362,7 @@ impl ServedConnection<'_> {
             }
             let bytes = self.channel.bytes();
             let (request, header_len, payload) =
-                match NbdRequest::parse(bytes, self.serving.headers()) {
+                match NbdRequest::parse(bytes, self.requests.headers()) {
                     Ok(parsed) => parsed,
                     Err(ParseError::Incomplete(_)) => return Ok(()),
                     Err(ParseError::Malformed(malformed)) => return Err(malformed.into()),
@@ -371,7 +371,7 @@ impl ServedConnection<'_> {
                 return Err(NbdServeError::Long(payload));
             }
             let payload = payload as usize;
-            let mut verdict = self.serving.judge(&request);
+            let mut verdict = self.requests.judge(&request);
             let is_write = matches!(
                 verdict,
                 NbdVerdict::Run {
@@ -450,15 +450,15 @@ impl ServedConnection<'_> {
                 });
                 return;
             }
-            NbdVerdict::Nothing => self.channel.push_bytes(&self.serving.done(cookie, offset)),
+            NbdVerdict::Nothing => self.channel.push_bytes(&self.requests.done(cookie, offset)),
             NbdVerdict::Status => {
-                let answer = self.serving.status(&request, &*self.served.backend);
+                let answer = self.requests.status(&request, &*self.served.backend);
                 self.channel.push_bytes(&answer);
             }
             NbdVerdict::Refuse(error, words) => {
                 self.tally.errors += 1;
                 self.channel
-                    .push_bytes(&self.serving.error(cookie, offset, error, words));
+                    .push_bytes(&self.requests.error(cookie, offset, error, words));
             }
         }
         self.tally.requests += 1;
@@ -485,13 +485,13 @@ impl ServedConnection<'_> {
             Err(error) if !error.is_recovered() => {
                 self.tally.errors += 1;
                 let answer =
-                    self.serving
+                    self.requests
                         .error(cookie, offset, error::number(&error), &error.to_string());
                 self.channel.push_bytes(&answer);
             }
             _ if command == brunt_wire::nbd::NbdCommand::Read => {
                 self.channel
-                    .push_bytes(&self.serving.data(cookie, offset, len as u32));
+                    .push_bytes(&self.requests.data(cookie, offset, len as u32));
                 self.channel.push_buf(buf, len as usize);
                 self.tally.sent_bytes += len;
             }
@@ -499,7 +499,7 @@ impl ServedConnection<'_> {
                 if command == brunt_wire::nbd::NbdCommand::Write {
                     self.tally.received_bytes += len;
                 }
-                self.channel.push_bytes(&self.serving.done(cookie, offset));
+                self.channel.push_bytes(&self.requests.done(cookie, offset));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A server for NBD clients (QEMU, libnbd, the kernel, Brunt): any backend as an export.
 //!
 //! - [`offer`]: the handshake, without I/O;
-//! - [`serving`]: what a request may do and how it is answered, without I/O;
+//! - [`requests`]: what a request may do and how it is answered, without I/O;
 //! - `connection`: moves bytes between a socket and a device, with one thread and one ring per connection;
 //! - `tally`: counters of connections, and their sums;
 //! - [`tls`]: the server's certificates, and whether clients may connect without TLS;
@@ -13,7 +13,7 @@
 mod connection;
 mod error;
 pub mod offer;
-pub mod serving;
+pub mod requests;
 mod tally;
 pub mod tls;
 

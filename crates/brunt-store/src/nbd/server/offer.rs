@@ -494,7 +494,7 @@ mod tests {
 
     /// The replies to invalid and unknown options.
     #[test]
-    fn answers() {
+    fn invalid_and_unknown_options_get_their_replies() {
         let check = |option: u32, data: &[u8], kind: u32| {
             let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
             let mut answer = Vec::new();
@@ -684,7 +684,7 @@ mod tests {
 
     /// Violations that end a connection.
     #[test]
-    fn refusals() {
+    fn violations_end_the_connection() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut answer = Vec::new();
         assert_eq!(

@@ -134,7 +134,7 @@ fn reads_in_parts() {
 
 /// Every invalid reply is reported, and no data lands elsewhere.
 #[test]
-fn violations() {
+fn every_invalid_reply_is_reported() {
     let data = |offset, len| NbdChunk::Data { offset, len };
     type Reply<'a> = (bool, NbdChunk, &'a [u8]);
     let check = |replies: &[Reply<'_>], expected: NbdViolation| {
@@ -220,7 +220,7 @@ fn violations() {
 
 /// Errors have the server's number and text, in every header style; earlier data doesn't turn them into a success.
 #[test]
-fn errors() {
+fn errors_have_the_servers_number_and_text() {
     let mut session = session(NbdHeaders::Structured, ALL);
     session.submit(request(Op::Read, 0, 1024), NOW).unwrap();
     let sent = pull(&mut session);
@@ -263,7 +263,7 @@ fn errors() {
 
 /// The commands of a request depend on what the server supports.
 #[test]
-fn commands() {
+fn a_requests_commands_depend_on_what_the_server_supports() {
     let run = |headers, flags, op, len, fua| {
         let mut session = session(headers, flags);
         session
@@ -363,7 +363,7 @@ fn commands() {
 /// Commands in flight are sent again on the next connection, in order, up to
 /// the maximum attempts; late ones are counted.
 #[test]
-fn losses() {
+fn commands_in_flight_are_sent_again_on_the_next_connection() {
     let mut session = session(NbdHeaders::Simple, ALL);
     for offset in [0, 512, 1024] {
         session
@@ -428,7 +428,7 @@ fn losses() {
 
 /// When a server shuts down, its requests wait for the next connection; if there is none, all fail.
 #[test]
-fn shutdown() {
+fn requests_of_a_server_that_shuts_down_wait_for_the_next_connection() {
     let mut session = session(NbdHeaders::Simple, ALL);
     session.submit(request(Op::Write, 0, 512), NOW).unwrap();
     let sent = pull(&mut session);

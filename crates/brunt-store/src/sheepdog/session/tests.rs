@@ -265,7 +265,7 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
 
 /// Responses that don't match are reported, and the request waits for another connection.
 #[test]
-fn violations() {
+fn responses_that_do_not_match_are_reported() {
     let check = |change: fn(&mut SheepdogResponse), expected: SheepdogViolation| {
         let mut session = session(&disk(vec![7; 4]));
         session.submit(request(Op::Read, 0, 4096), NOW).unwrap();
@@ -300,7 +300,7 @@ fn violations() {
 /// Temporary refusals are retried on the same connection until the timeout; a
 /// message without a response costs the connection.
 #[test]
-fn patience() {
+fn temporary_refusals_are_retried_until_the_timeout() {
     let mut session = session(&disk(vec![7; 4]));
     session.submit(request(Op::Write, 0, 512), NOW).unwrap();
     let mut now = NOW;
@@ -327,7 +327,7 @@ fn patience() {
 
 /// Through a cache, writes are stable after a flush; a missing cache is noted once.
 #[test]
-fn caches() {
+fn through_a_cache_writes_are_stable_after_a_flush() {
     let config = SheepdogSessionConfig {
         depth: 2,
         timeout: Duration::from_secs(9),

@@ -103,7 +103,7 @@ impl Kind for Disk {
         }
         match stage.unknown_service(&self.service) {
             Some(what) => wrong("service", &what, "add [services.NAME], or name one of them"),
-            None if stage.is_service_elsewhere(&self.service) => {
+            None if stage.is_remote_service(&self.service) => {
                 let what = format!(
                     "service {} runs on another host, where disk faults are not supported",
                     self.service

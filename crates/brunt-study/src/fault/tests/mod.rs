@@ -82,11 +82,11 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     );
     let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
     let hooks: Vec<Box<dyn RunHook>> = vec![Box::new(schedule)];
-    let company = Company {
+    let members = Company {
         observers: vec![Box::new(watch)],
         hooks,
     };
-    let result = Study::new(experiment, targets, "test", folder.path(), company).run(&flag);
+    let result = Study::new(experiment, targets, "test", folder.path(), members).run(&flag);
     let Told { faults, requests } = std::mem::take(&mut *told.lock().unwrap());
     Ran {
         result,
@@ -476,7 +476,7 @@ fn what_does_not_show_fails() {
 
 /// An experiment that is interrupted during a fault says so, and removes it.
 #[test]
-fn interrupted() {
+fn an_interrupted_experiment_removes_its_fault_and_says_so() {
     let (summary, told) = again(|slower| {
         let ran = run(
             "interrupted",

@@ -106,7 +106,7 @@ pub struct Built {
 }
 
 /// How a lab ended.
-pub struct Ending {
+pub struct LabEnding {
     /// Targets that died early, and why.
     pub died: Vec<RoleError>,
     /// Unintended behaviour of links.
@@ -117,7 +117,7 @@ pub struct Ending {
 
 impl Built {
     /// Stops the targets and collects the links' reports.
-    pub fn end(&self) -> Result<Ending, Failure> {
+    pub fn end(&self) -> Result<LabEnding, Failure> {
         let died = self
             .roles
             .iter()
@@ -136,7 +136,7 @@ impl Built {
             .into_iter()
             .map(|(link, report)| (link, json!(report)))
             .collect();
-        Ok(Ending {
+        Ok(LabEnding {
             died,
             trouble,
             links,
@@ -144,7 +144,7 @@ impl Built {
     }
 }
 
-impl Ending {
+impl LabEnding {
     /// Everything unintended that happened.
     pub fn all_trouble(&self) -> Vec<String> {
         self.died

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::iter;
 use std::path::Path;
 
+use brunt_lake::integer_times::twin_name;
 use brunt_lake::reader::SoundParts;
-use brunt_lake::twins::twin_name;
 use serde_json::Value;
 
 use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
+use brunt_lake::integer_times::twin_name;
 use brunt_lake::reader::{SoundParts, SoundTable, sound_parts};
-use brunt_lake::twins::twin_name;
 use brunt_lake::{Column, ColumnKind, LakeError, LakeSnapshot, Table};
 use brunt_result::tables::TABLES;
 

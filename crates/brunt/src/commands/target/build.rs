@@ -271,7 +271,7 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
 ///
 /// # Errors
 /// A portal is invalid.
-pub fn entrance(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Misplaced> {
+pub fn listeners(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Misplaced> {
     config.portals = portals(file)?;
     config.sessions_max = usize::from(file.max_sessions.get());
     config.sockets = file.sockets().options();
@@ -636,7 +636,7 @@ mod tests {
 
     /// A name that initiators could not use is refused at the start.
     #[test]
-    fn names() {
+    fn a_name_that_initiators_could_not_use_is_refused() {
         for name in [
             "iqn.2026-11.io.brunt:t0",
             "iqn.1992-08.com.x",

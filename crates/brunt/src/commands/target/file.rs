@@ -326,7 +326,7 @@ mod tests {
 
     /// A mistake is reported with its line.
     #[test]
-    fn mistakes() {
+    fn a_mistake_is_reported_with_its_line() {
         let check = |text: &str, line: usize, said: &str| {
             let Err(failure) = read(text) else {
                 panic!("{text} was read")

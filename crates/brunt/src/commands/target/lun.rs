@@ -241,7 +241,7 @@ mod tests {
 
     /// A memory disk of another size is the same disk.
     #[test]
-    fn sizes() {
+    fn a_memory_disk_of_another_size_is_the_same_disk() {
         let check = |before, after, same| {
             assert_eq!(differ_in_size(before, after), same, "{before} {after}")
         };

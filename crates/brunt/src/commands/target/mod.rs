@@ -363,7 +363,7 @@ fn config(plan: &Plan, output: &Output) -> Result<TargetConfig, Failure> {
         listener: Listener::new(move |event| heard.note(event)),
         ..TargetConfig::default()
     };
-    build::entrance(file, &mut config).map_err(|wrong| plan.failure(wrong))?;
+    build::listeners(file, &mut config).map_err(|wrong| plan.failure(wrong))?;
     Ok(config)
 }
 

@@ -42,7 +42,7 @@ impl Renewal {
         }
         let (old, ports) = (build::ports(before)?, build::ports(after)?);
         let mut config = TargetConfig::default();
-        build::entrance(after, &mut config)?;
+        build::listeners(after, &mut config)?;
         let was_open = server.open_portals();
         let open = OpenPortals::open(&config.portals, &was_open)
             .map_err(|error| cannot_open(&config, error))?;
@@ -70,7 +70,7 @@ impl Renewal {
 
     /// Applies the file's portals and settings to the server.
     pub fn apply(self, server: &TargetServer, grace: Duration) {
-        server.renew_entrance(self.open, &self.config, grace);
+        server.renew_listeners(self.open, &self.config, grace);
     }
 }
 

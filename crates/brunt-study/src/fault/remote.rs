@@ -16,7 +16,7 @@ use super::kind::Prepared;
 use crate::host::HostName;
 
 /// See the module.
-struct FaultElsewhere {
+struct RemoteFault {
     fleet: Arc<Fleet>,
     host: HostName,
     what: HostFault,
@@ -47,7 +47,7 @@ pub(super) fn prepare(
     Ok(Prepared::new(move || {
         let (fleet, host, what, said) =
             (Arc::clone(&fleet), host.clone(), what.clone(), said.clone());
-        Ok(Box::new(FaultElsewhere {
+        Ok(Box::new(RemoteFault {
             fleet,
             host,
             what,
@@ -57,7 +57,7 @@ pub(super) fn prepare(
     }))
 }
 
-impl FaultDriver for FaultElsewhere {
+impl FaultDriver for RemoteFault {
     fn describe(&self) -> String {
         self.said.clone()
     }
@@ -82,7 +82,7 @@ impl FaultDriver for FaultElsewhere {
     }
 }
 
-impl Drop for FaultElsewhere {
+impl Drop for RemoteFault {
     fn drop(&mut self) {
         if let Some((number, _)) = self.there.take() {
             // Nothing depends on the result any more; if the host is lost, its agent removes the fault.

@@ -1,4 +1,4 @@
-//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::keeping`]), each a process of
+//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::services`]), each a process of
 //! this program with a thread here that supervises it.
 //!
 //! The rule: a role serves only what is allowed here, at an address that is allowed here. It ends when its controller
@@ -26,10 +26,10 @@ use brunt_protocol::{
 
 use crate::agent_thread::AgentThread;
 use crate::allow::{AllowList, FaultNotAllowed};
-use crate::breaking::failure;
 use crate::clock::moved;
-use crate::keeping::{KeepError, KeptService, ServiceFolders};
+use crate::faults::failure;
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
+use crate::services::{AgentService, AgentServiceError, ServiceFolders};
 
 /// How often a role's thread checks for the role's output and death, shortly after an order.
 const LOOK: Duration = Duration::from_millis(10);
@@ -308,9 +308,9 @@ fn keep(
     told: &Receiver<RoleOrder>,
     tell: Tell<'_>,
 ) -> Result<(), Unheard> {
-    let refused = |error: KeepError| {
+    let refused = |error: AgentServiceError| {
         let kind = match error {
-            KeepError::NotAllowed(_) => FailureKind::NotAllowed,
+            AgentServiceError::NotAllowed(_) => FailureKind::NotAllowed,
             _ => FailureKind::Refused,
         };
         RoleNews::Refused {
@@ -318,7 +318,7 @@ fn keep(
             what: error.to_string(),
         }
     };
-    let kept = match KeptService::new(service, &ground.allow, &ground.folders, log) {
+    let kept = match AgentService::new(service, &ground.allow, &ground.folders, log) {
         Ok(kept) => kept,
         Err(error) => return tell(refused(error)),
     };

@@ -39,7 +39,7 @@ pub enum NbdVerdict {
 
 /// How one connection's requests are answered.
 #[derive(Clone, Debug)]
-pub struct NbdServing {
+pub struct NbdRequestHandler {
     headers: NbdHeaders,
     block_status: bool,
     size_bytes: u64,
@@ -51,11 +51,11 @@ pub struct NbdServing {
     fast_zero: bool,
 }
 
-impl NbdServing {
+impl NbdRequestHandler {
     /// For an export, as negotiated.
-    pub fn new(agreement: NbdAgreement, export: &NbdOffered) -> NbdServing {
+    pub fn new(agreement: NbdAgreement, export: &NbdOffered) -> NbdRequestHandler {
         use brunt_wire::nbd::export_flag;
-        NbdServing {
+        NbdRequestHandler {
             headers: agreement.headers,
             block_status: agreement.block_status,
             size_bytes: export.size_bytes,
@@ -278,7 +278,7 @@ mod tests {
     use brunt_wire::nbd::transmission::parse_block_status;
     use brunt_wire::nbd::{NbdBlockSizes, export_flag};
 
-    fn serving(flags: u16, headers: NbdHeaders) -> NbdServing {
+    fn requests(flags: u16, headers: NbdHeaders) -> NbdRequestHandler {
         let export = NbdOffered {
             name: String::new(),
             description: String::new(),
@@ -290,7 +290,7 @@ mod tests {
                 payload_max: 65536,
             },
         };
-        NbdServing::new(
+        NbdRequestHandler::new(
             NbdAgreement {
                 export: 0,
                 headers,
@@ -314,7 +314,7 @@ mod tests {
     fn verdicts() {
         let all = export_flag::HAS_FLAGS | export_flag::SEND_TRIM;
         let judge = |flags, command, command_flags, offset, len| {
-            serving(flags, NbdHeaders::Structured).judge(&request(
+            requests(flags, NbdHeaders::Structured).judge(&request(
                 command,
                 command_flags,
                 offset,
@@ -410,7 +410,7 @@ mod tests {
 
     /// Extents of a memory disk: a hole, data, a hole; only the first if one is requested.
     #[test]
-    fn extents() {
+    fn extents_of_a_memory_disk_show_its_holes() {
         let backend = open_url("memory:1MiB").unwrap();
         let brunt_block::Inline::Memory(memory) = backend.inline() else {
             panic!("it is memory")
@@ -419,7 +419,7 @@ mod tests {
         for headers in [NbdHeaders::Structured, NbdHeaders::Extended] {
             let status = |flags| {
                 let asked = request(NbdCommand::BlockStatus, flags, 0, 1 << 20);
-                let bytes = serving(export_flag::HAS_FLAGS, headers).status(&asked, &*backend);
+                let bytes = requests(export_flag::HAS_FLAGS, headers).status(&asked, &*backend);
                 let (reply, at) = NbdReply::parse(&bytes, headers).unwrap();
                 let wide = headers == NbdHeaders::Extended;
                 assert!(matches!(
@@ -470,7 +470,7 @@ mod tests {
         for flags in [0, command_flag::REQ_ONE] {
             let asked = request(NbdCommand::BlockStatus, flags, 0, 1 << 20);
             let bytes =
-                serving(export_flag::HAS_FLAGS, NbdHeaders::Extended).status(&asked, &backend);
+                requests(export_flag::HAS_FLAGS, NbdHeaders::Extended).status(&asked, &backend);
             let (_, at) = NbdReply::parse(&bytes, NbdHeaders::Extended).unwrap();
             let extents = parse_block_status(&bytes[at..], true).unwrap().extents;
             assert_eq!(extents, [(LOOKUPS_MAX as u64 * 512, 0)]);

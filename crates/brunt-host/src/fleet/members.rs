@@ -1,22 +1,22 @@
 //! The members of a run, which continues without lost hosts as long as one member is left. Shared by the loads of all
 //! jobs that run at once; a host's thread asks it when its host is lost.
 //!
-//! The rule: a lost member stays lost, so one company serves all runs of a point.
+//! The rule: a lost member stays lost, so the same members serve all runs of a point.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 /// The connections of a run, and the jobs on this machine.
 #[derive(Debug)]
-pub struct HostCompany {
+pub struct RunMembers {
     members: usize,
     lost: Mutex<BTreeSet<(String, u32)>>,
 }
 
-impl HostCompany {
+impl RunMembers {
     /// With `members`: each host of each job counts as one, and so does each job without hosts.
-    pub fn new(members: usize) -> HostCompany {
-        HostCompany {
+    pub fn new(members: usize) -> RunMembers {
+        RunMembers {
             members,
             lost: Mutex::default(),
         }
@@ -36,10 +36,10 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_until_the_last_is_lost() {
-        let company = HostCompany::new(3);
-        assert!(company.lose("a", 0));
-        assert!(company.lose("a", 0), "it is lost once");
-        assert!(company.lose("a", 1));
-        assert!(!company.lose("b", 0));
+        let members = RunMembers::new(3);
+        assert!(members.lose("a", 0));
+        assert!(members.lose("a", 0), "it is lost once");
+        assert!(members.lose("a", 1));
+        assert!(!members.lose("b", 0));
     }
 }

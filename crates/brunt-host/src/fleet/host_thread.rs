@@ -18,10 +18,10 @@ use brunt_result::choice::{EngineChoice, PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
-use super::company::HostCompany;
 use super::dates::{Dates, dated_interval, dated_outcome};
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
 use super::journals::{FetchedJournals, WantedJournals};
+use super::members::RunMembers;
 use super::record::FetchedRecord;
 use super::roles::{HeardRole, HeldRoles};
 use super::watch::{HeldWatch, WatchEnd, WatchTask};
@@ -51,7 +51,7 @@ const RELEASE_MAX: Duration = Duration::from_secs(8);
 
 /// An order to a host's thread.
 #[derive(Debug)]
-pub(super) enum KeeperOrder {
+pub(super) enum HostThreadOrder {
     /// Prepare this run. The previous run must be over.
     Prepare(Box<HostTask>),
     /// Start it at this time on our clock.
@@ -94,7 +94,7 @@ pub(super) struct HostTask {
     /// The lane of its job, among jobs that run at once.
     pub lane: Lane,
     /// All members of the run.
-    pub company: Arc<HostCompany>,
+    pub members: Arc<RunMembers>,
 }
 
 /// The outcome of a host's part of a run.
@@ -124,21 +124,21 @@ pub(super) struct HostEnd {
 
 /// A handle to a host's thread.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    orders: Option<Sender<KeeperOrder>>,
+pub(super) struct HostThread {
+    orders: Option<Sender<HostThreadOrder>>,
     thread: Option<JoinHandle<()>>,
     round_trip: Duration,
     agent_here: Option<u32>,
 }
 
-impl Keeper {
+impl HostThread {
     /// Connects to the host, and compares clocks.
     pub fn connect(
         name: &str,
         address: &HostAddress,
         options: &ConnectOptions,
         goes_on: bool,
-    ) -> Result<Keeper, FleetError> {
+    ) -> Result<HostThread, FleetError> {
         let failed = |source| FleetError::Host {
             host: name.to_string(),
             source,
@@ -171,7 +171,7 @@ impl Keeper {
             host: name.to_string(),
             source,
         })?;
-        Ok(Keeper {
+        Ok(HostThread {
             orders: Some(orders),
             thread: Some(thread),
             round_trip,
@@ -180,7 +180,7 @@ impl Keeper {
     }
 
     /// Sends an order; the thread sees it within [`LOOK`].
-    pub fn tell(&self, order: KeeperOrder) {
+    pub fn tell(&self, order: HostThreadOrder) {
         if let Some(orders) = &self.orders {
             // The thread lives as long as this sender.
             let _ = orders.send(order);
@@ -203,7 +203,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for HostThread {
     fn drop(&mut self) {
         self.leave();
         if let Some(thread) = self.thread.take()
@@ -250,7 +250,7 @@ struct RunningTask {
     /// A start time not yet sent to the host.
     starts: Option<Nanos>,
     lane: Lane,
-    company: Arc<HostCompany>,
+    members: Arc<RunMembers>,
     /// The record of requests, if the load keeps it.
     record: Option<FetchedRecord>,
     /// The journals of its workers, if they keep any.
@@ -302,7 +302,7 @@ impl Reported {
 }
 
 impl HeldHost {
-    fn hold(&mut self, told: &Receiver<KeeperOrder>) {
+    fn hold(&mut self, told: &Receiver<HostThreadOrder>) {
         loop {
             match self.obey(told) {
                 Ok(true) => {}
@@ -317,7 +317,7 @@ impl HeldHost {
     }
 
     /// Carries out pending orders; `false` once the sender is gone.
-    fn obey(&mut self, told: &Receiver<KeeperOrder>) -> Result<bool, FleetError> {
+    fn obey(&mut self, told: &Receiver<HostThreadOrder>) -> Result<bool, FleetError> {
         loop {
             let order = match &self.host {
                 Some(_) => match told.try_recv() {
@@ -332,13 +332,13 @@ impl HeldHost {
         }
     }
 
-    fn carry_out(&mut self, order: KeeperOrder) -> Result<(), FleetError> {
+    fn carry_out(&mut self, order: HostThreadOrder) -> Result<(), FleetError> {
         match order {
-            KeeperOrder::Prepare(task) => return self.prepare(*task),
-            KeeperOrder::Watch(task) => return self.watch(*task),
-            KeeperOrder::Fault(task) => return self.fault(*task),
-            KeeperOrder::AskBridge(answer) => return self.ask_bridge(answer),
-            KeeperOrder::BeginRole(role, order, heard) => {
+            HostThreadOrder::Prepare(task) => return self.prepare(*task),
+            HostThreadOrder::Watch(task) => return self.watch(*task),
+            HostThreadOrder::Fault(task) => return self.fault(*task),
+            HostThreadOrder::AskBridge(answer) => return self.ask_bridge(answer),
+            HostThreadOrder::BeginRole(role, order, heard) => {
                 return self.begin_role(role, order, heard);
             }
             _ => {}
@@ -353,30 +353,30 @@ impl HeldHost {
             source,
         };
         match (order, &mut self.task, &mut self.watch) {
-            (KeeperOrder::Start(at), Some(task), _) => {
+            (HostThreadOrder::Start(at), Some(task), _) => {
                 (task.start, task.starts) = (Some(at), Some(at));
                 self.start_if_due()
             }
-            (KeeperOrder::Command(command), Some(task), _) => {
+            (HostThreadOrder::Command(command), Some(task), _) => {
                 // Workers that never start would not end.
                 let starts = task.starts.take_if(|_| command == LoadCommand::Stop);
                 let told = host.command(command).map_err(failed);
                 told.and_then(|()| starts.map_or(Ok(()), |at| self.tell_start(at)))
             }
-            (KeeperOrder::Release, Some(task), _) => {
+            (HostThreadOrder::Release, Some(task), _) => {
                 task.release = Some(self.clock.now().after(RELEASE_MAX));
                 Ok(())
             }
-            (KeeperOrder::WatchFrom(first), _, Some(watch)) if !watch.ending => {
+            (HostThreadOrder::WatchFrom(first), _, Some(watch)) if !watch.ending => {
                 let first = theirs(host, self.clock.now(), first)
                     .ok_or(FleetError::ClockSet(name.clone()))?;
                 host.watch_from(first).map_err(failed)
             }
-            (KeeperOrder::Unwatch, _, Some(watch)) if !watch.ending => {
+            (HostThreadOrder::Unwatch, _, Some(watch)) if !watch.ending => {
                 watch.ending = true;
                 host.unwatch().map_err(failed)
             }
-            (KeeperOrder::Role(role, order), ..) => {
+            (HostThreadOrder::Role(role, order), ..) => {
                 self.roles.ask(role, order, host).map_err(failed)
             }
             _ => Ok(()),
@@ -491,7 +491,7 @@ impl HeldHost {
             inbox,
             over,
             lane,
-            company,
+            members,
         } = task;
         let workers = part.workers;
         let going = vec![Some(Reported::default()); workers as usize];
@@ -510,7 +510,7 @@ impl HeldHost {
             at_start: None,
             starts: None,
             lane,
-            company,
+            members,
             record: part.records.then(FetchedRecord::default),
             journals: journals.map(FetchedJournals::new),
             completed: 0,
@@ -776,7 +776,7 @@ impl RunningTask {
         // A refusal doesn't count as a loss: the experiment or the host's limits are wrong.
         let goes_on = goes_on
             && !error.is_refusal()
-            && self.company.lose(&self.end.figures.name, self.lane.0);
+            && self.members.lose(&self.end.figures.name, self.lane.0);
         let after_s = self
             .start
             .map_or(0.0, |start| now.since(start).as_secs_f64());

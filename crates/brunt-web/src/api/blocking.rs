@@ -11,18 +11,18 @@ use axum::response::Response;
 use crate::http::answer::trouble;
 
 /// A value that handlers must not touch on the thread that answers.
-pub struct Beside<T>(Arc<T>);
+pub struct Blocking<T>(Arc<T>);
 
-impl<T> Clone for Beside<T> {
-    fn clone(&self) -> Beside<T> {
-        Beside(Arc::clone(&self.0))
+impl<T> Clone for Blocking<T> {
+    fn clone(&self) -> Blocking<T> {
+        Blocking(Arc::clone(&self.0))
     }
 }
 
-impl<T: Send + Sync + 'static> Beside<T> {
-    /// Wraps a value, which is then accessible only through [`Beside::with`].
-    pub fn new(kept: T) -> Beside<T> {
-        Beside(Arc::new(kept))
+impl<T: Send + Sync + 'static> Blocking<T> {
+    /// Wraps a value, which is then accessible only through [`Blocking::with`].
+    pub fn new(kept: T) -> Blocking<T> {
+        Blocking(Arc::new(kept))
     }
 
     /// Runs `work` on the value.
@@ -56,7 +56,7 @@ mod tests {
             .build()
             .expect("a runtime");
         let (go_on, waits) = channel::<u32>();
-        let slow = Beside::new(std::sync::Mutex::new(waits));
+        let slow = Blocking::new(std::sync::Mutex::new(waits));
         let found = runtime.block_on(async {
             let asked = tokio::spawn(async move {
                 slow.with(|waits| waits.lock().expect("whole").recv().expect("a number"))
@@ -75,7 +75,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let answer = runtime.block_on(Beside::new(()).with(|()| -> () { panic!("on purpose") }));
+        let answer = runtime.block_on(Blocking::new(()).with(|()| -> () { panic!("on purpose") }));
         assert_eq!(
             answer.err().map(|answer| answer.status()),
             Some(StatusCode::INTERNAL_SERVER_ERROR)

@@ -38,7 +38,7 @@ pub struct ServingHost {
 }
 
 /// A role that an agent runs. Dropping it makes the agent end it.
-struct RoleElsewhere {
+struct RemoteRole {
     name: String,
     host: HostName,
     takes_commands: bool,
@@ -54,7 +54,7 @@ struct RoleElsewhere {
 ///
 /// # Errors
 /// It does not start; the text includes its output.
-pub fn start_elsewhere(
+pub fn start_remote(
     name: &str,
     serve: &Serve,
     congestion: Option<String>,
@@ -81,10 +81,10 @@ pub fn start_elsewhere(
         login: login.as_ref().map(|login| Secret(login.as_argument())),
     };
     let started = at.fleet.start_role(at.name.as_str(), wish);
-    let far = started.map_err(|error| RoleError::elsewhere(name, error))?;
+    let far = started.map_err(|error| RoleError::remote(name, error))?;
     let (name, host) = (name.to_string(), at.name.clone());
     let (is_service, state, frozen) = Default::default();
-    Ok(Arc::new(RoleElsewhere {
+    Ok(Arc::new(RemoteRole {
         name,
         host,
         takes_commands,
@@ -107,7 +107,7 @@ pub struct AdmittedService {
 ///
 /// # Errors
 /// The host doesn't allow it, or has no room for it.
-pub fn admit_elsewhere(
+pub fn admit_remote(
     folder: &str,
     program: ServiceProgram,
     needs_root: bool,
@@ -123,7 +123,7 @@ pub fn admit_elsewhere(
         needs_root,
     };
     let admitted = at.fleet.admit_service(at.name.as_str(), service, log);
-    let far = admitted.map_err(|error| RoleError::elsewhere(&name, error))?;
+    let far = admitted.map_err(|error| RoleError::remote(&name, error))?;
     Ok(AdmittedService {
         name,
         host: at.name.clone(),
@@ -154,10 +154,10 @@ impl AdmittedService {
             mut far,
         } = self;
         far.run(more, interrupted)
-            .map_err(|error| RoleError::elsewhere(&name, error))?;
+            .map_err(|error| RoleError::remote(&name, error))?;
         let (takes_commands, login, is_service) = (false, None, true);
         let (state, frozen) = Default::default();
-        Ok(Arc::new(RoleElsewhere {
+        Ok(Arc::new(RemoteRole {
             name,
             host,
             takes_commands,
@@ -174,9 +174,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl RoleElsewhere {
+impl RemoteRole {
     fn failed(&self, error: FarRoleError) -> RoleError {
-        RoleError::elsewhere(&self.name, error)
+        RoleError::remote(&self.name, error)
     }
 
     fn put_away(&self, by: Absence) -> Result<Proof, FarRoleError> {
@@ -202,7 +202,7 @@ impl RoleElsewhere {
 
 impl RoleError {
     /// A role on another host is gone, or not in the expected state.
-    fn elsewhere(name: &str, error: FarRoleError) -> RoleError {
+    fn remote(name: &str, error: FarRoleError) -> RoleError {
         let name = name.to_string();
         match error {
             FarRoleError::Died { end, .. } => {
@@ -230,7 +230,7 @@ impl RoleError {
     }
 }
 
-impl Role for RoleElsewhere {
+impl Role for RemoteRole {
     fn name(&self) -> &str {
         &self.name
     }
@@ -336,7 +336,7 @@ impl Role for RoleElsewhere {
     }
 }
 
-impl Controls for RoleElsewhere {
+impl Controls for RemoteRole {
     fn state(&self) -> ProcessState {
         *lock(&self.state)
     }
@@ -349,7 +349,7 @@ impl Controls for RoleElsewhere {
 
 /// Takes a role on another host out of service, and back.
 struct FarOutage {
-    role: Arc<RoleElsewhere>,
+    role: Arc<RemoteRole>,
     by: Absence,
     there: bool,
 }
@@ -429,7 +429,7 @@ mod tests {
     fn what_happens_elsewhere_has_its_reason() {
         let host = || "far".to_string();
         let check = |error: FarRoleError, reason: VoidReason, words: &str| {
-            let error = RoleError::elsewhere("disk", error);
+            let error = RoleError::remote("disk", error);
             assert_eq!(error.reason(), reason, "{error}");
             assert!(
                 error.to_string().starts_with("disk") && error.to_string().contains(words),

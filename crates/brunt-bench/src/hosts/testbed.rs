@@ -1,6 +1,6 @@
 //! A controller and hosts, each a network namespace behind its own link, with an sshd or a listening agent.
 //!
-//! The rule: everything that a town started ends with it.
+//! The rule: everything that a testbed started ends with it.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -25,8 +25,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The program and its version, as `brunt --version` prints it: all crates share one version.
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
-/// A host of the town.
-pub(super) struct TownHost {
+/// A host of the testbed.
+pub(super) struct TestbedHost {
     pub name: String,
     pub host: Host,
     /// How far its clocks are ahead.
@@ -36,21 +36,21 @@ pub(super) struct TownHost {
 }
 
 /// The controller's host and the other hosts.
-pub(super) struct Town {
+pub(super) struct Testbed {
     // Declared before the lab, so that servers on it end first.
     _servers: Vec<Guarded>,
-    pub hosts: Vec<TownHost>,
+    pub hosts: Vec<TestbedHost>,
     pub controller: Host,
     _lab: Lab,
     _scratch: Scratch,
 }
 
-impl Town {
+impl Testbed {
     /// Builds hosts whose clocks are shifted by these offsets, behind links of this kind.
     ///
     /// # Errors
     /// The operating system refuses, or a server does not start.
-    pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Town, BenchError> {
+    pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Testbed, BenchError> {
         let names: Vec<String> = (1..=shifts_ns.len())
             .map(|number| format!("h{number}"))
             .collect();
@@ -115,7 +115,7 @@ impl Town {
                 program: Some(program::brunt()?.display().to_string()),
             };
             servers.push(server);
-            hosts.push(TownHost {
+            hosts.push(TestbedHost {
                 name: name.clone(),
                 host,
                 shift_ns,
@@ -123,7 +123,7 @@ impl Town {
             });
         }
         let controller = host("controller")?;
-        Ok(Town {
+        Ok(Testbed {
             _servers: servers,
             hosts,
             controller,
@@ -149,7 +149,7 @@ impl Town {
     ///
     /// # Errors
     /// The controller's certificate cannot be read.
-    pub fn options(&self, host: &TownHost) -> Result<ConnectOptions, BenchError> {
+    pub fn options(&self, host: &TestbedHost) -> Result<ConnectOptions, BenchError> {
         let place = &host.place;
         let tls = place
             .identity
@@ -177,7 +177,7 @@ impl Town {
 
     /// Notes how many hosts are reached through sshd.
     pub fn say_how_hosts_are_reached(&self, output: &dyn Console) {
-        let by_ssh = |host: &&TownHost| matches!(host.place.address, HostAddress::Ssh { .. });
+        let by_ssh = |host: &&TestbedHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
             output.note(
                 "all hosts are reached by TLS: sshd needs root, openssh-server and openssh-client",

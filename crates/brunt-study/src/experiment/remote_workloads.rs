@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_host::{
-    Fleet, HostCompany, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
+    Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX, TargetUrl,
 };
 use brunt_load::together::load_of;
 use brunt_load::{Load, LoadContext, Workload};
@@ -39,22 +39,22 @@ pub enum OnHostFailure {
 
 /// What a workload on other hosts needs in addition to its own settings.
 #[derive(Clone, Debug)]
-pub(super) struct Elsewhere {
+pub(super) struct RemoteSetup {
     /// The workload's targets, as the hosts open them.
     targets: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
 }
 
-impl Elsewhere {
-    /// The load of a workload that names hosts. For one of several simultaneous jobs, `company` has its lane and the
+impl RemoteSetup {
+    /// The load of a workload that names hosts. For one of several simultaneous jobs, `members` has its lane and the
     /// other jobs.
     pub(super) fn load(
         self,
         workload: Workload,
         context: &LoadContext,
-        company: Option<(Lane, Arc<HostCompany>)>,
+        members: Option<(Lane, Arc<RunMembers>)>,
     ) -> Arc<dyn Load> {
-        let Elsewhere {
+        let RemoteSetup {
             targets: joined,
             fleet,
         } = self;
@@ -68,8 +68,8 @@ impl Elsewhere {
         let load = load_of(workload, context).hosted();
         let load = load.expect("other hosts can run workloads");
         let load = HostLoad::new(load, url, overwrite, fleet).on_targets(joined);
-        Arc::new(match company {
-            Some((lane, company)) => load.together(lane, company),
+        Arc::new(match members {
+            Some((lane, members)) => load.together(lane, members),
             None => load,
         })
     }
@@ -103,7 +103,7 @@ impl Experiment {
             ))
         };
         places.extend(
-            self.loads_elsewhere()
+            self.remote_loads()
                 .flat_map(|(_, _, named)| named)
                 .filter_map(place),
         );
@@ -122,7 +122,7 @@ impl Experiment {
     }
 
     /// What a workload that runs elsewhere needs, for the targets with these names, which must exist.
-    pub(super) fn elsewhere(&self, names: &[String], fleet: &Arc<Fleet>) -> Elsewhere {
+    pub(super) fn remote_setup(&self, names: &[String], fleet: &Arc<Fleet>) -> RemoteSetup {
         let hosted = |name: &String| {
             let target = &self.targets[name];
             let url = |target: &Target, host: Option<&str>| match target.is_known_late() {
@@ -145,19 +145,19 @@ impl Experiment {
                 overwrite,
             }
         };
-        Elsewhere {
+        RemoteSetup {
             targets: names.iter().map(hosted).collect(),
             fleet: Arc::clone(fleet),
         }
     }
 
     /// Checks that the hosts of workloads exist and support what the experiment asks of them.
-    pub(super) fn check_elsewhere(
+    pub(super) fn check_remote(
         &self,
         source: &Source<'_>,
         hosts: &Hosts,
     ) -> Result<(), Box<FileError>> {
-        if let (Some((name, host)), true) = (self.served_elsewhere().first(), self.lab.is_some()) {
+        if let (Some((name, host)), true) = (self.served_remotely().first(), self.lab.is_some()) {
             let what = format!("target {name}: host {host} cannot be reached from a lab");
             let help = "remove [lab], or serve it on a host of the lab".to_string();
             return Err(source.mistake(&["targets", name, "host"], what, Some(help)));
@@ -167,7 +167,7 @@ impl Experiment {
             ("host_silence", self.host_silence.is_some()),
         ];
         for (key, is_there) in keys {
-            if is_there && hosts.places().is_empty() && self.loads_elsewhere().next().is_none() {
+            if is_there && hosts.places().is_empty() && self.remote_loads().next().is_none() {
                 let what = format!("{key} without other hosts");
                 return Err(source.mistake(&[key], what, Some("omit it".into())));
             }
@@ -181,7 +181,7 @@ impl Experiment {
         }
         self.check_probed(source, hosts)?;
         self.check_guests(source, hosts)?;
-        for (table, name, named) in self.loads_elsewhere() {
+        for (table, name, named) in self.remote_loads() {
             for (index, host) in named.iter().enumerate() {
                 let place = index.to_string();
                 let path = [table, name, "hosts", place.as_str()];
@@ -213,7 +213,7 @@ impl Experiment {
                     };
                     return wrong(what, help);
                 }
-                if self.lab.is_some() && hosts.is_elsewhere(&known.name) {
+                if self.lab.is_some() && hosts.is_remote(&known.name) {
                     let what = format!(
                         "host '{host}' cannot be reached from a lab, whose networks are isolated"
                     );
@@ -243,7 +243,7 @@ impl Experiment {
                 return wrong(format!("host {name}: {}", self.no_service(service)), None);
             };
             let on = self.host_of_service(entry);
-            if hosts.is_elsewhere(&on) {
+            if hosts.is_remote(&on) {
                 let what = format!(
                     "host {name}: service {service} runs on host {on}, but guests run on this machine"
                 );
@@ -282,9 +282,9 @@ impl Experiment {
     }
 
     /// Targets that other hosts serve, by name, with the host.
-    pub fn served_elsewhere(&self) -> Vec<(String, HostName)> {
+    pub fn served_remotely(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
-        let host = |target: &Target| target.host.clone().filter(|host| hosts.is_elsewhere(host));
+        let host = |target: &Target| target.host.clone().filter(|host| hosts.is_remote(host));
         let served = self
             .targets
             .iter()
@@ -367,7 +367,7 @@ impl Experiment {
             hosts
                 .find(&name)
                 .map_err(|error| source.mistake(&path, error.to_string(), None))?;
-            if !hosts.is_elsewhere(&name) {
+            if !hosts.is_remote(&name) {
                 let what = format!(
                     "host '{host}' is not another machine; this machine is recorded anyway"
                 );
@@ -439,7 +439,7 @@ impl Experiment {
     }
 
     /// Workloads and file systems that name hosts: their table, name and hosts.
-    fn loads_elsewhere(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
+    fn remote_loads(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
         let workloads = self
             .workloads
             .iter()
@@ -469,7 +469,7 @@ impl Experiment {
             // The lab's hosts reach the targets served in it, and its faults are on the path or at its targets.
             return Ok(());
         }
-        let (far, services) = (self.served_elsewhere(), self.services_elsewhere());
+        let (far, services) = (self.served_remotely(), self.remote_services());
         let is_far = |target: &str| far.iter().any(|(name, _)| name == target);
         let is_here = |fault: &FaultEntry| {
             let target = &fault.common.target;
@@ -562,13 +562,13 @@ queue_depth = [1, 8]
             );
         }
         assert!(of("here").all(|point| point.hosts().is_empty()));
-        assert!(!plan.is_elsewhere("disk"), "it is opened here too");
+        assert!(!plan.is_remote("disk"), "it is opened here too");
         let only = TEXT.replace("[workloads.here]\nstop = { time = \"1s\" }\n", "");
         assert!(
             Experiment::parse("x.toml", &only)
                 .unwrap()
                 .plan()
-                .is_elsewhere("disk")
+                .is_remote("disk")
         );
         assert_eq!(
             Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
@@ -649,8 +649,8 @@ queue_depth = [1, 8]
             .map(|job| plan.points[job].hosts())
             .collect();
         assert_eq!(jobs, [&["a".to_string(), "b".into()][..], &[]]);
-        assert!(!plan.is_elsewhere("disk"));
-        assert!(group(["mixed", "more"]).is_elsewhere("disk"));
+        assert!(!plan.is_remote("disk"));
+        assert!(group(["mixed", "more"]).is_remote("disk"));
     }
 
     /// All hosts reach targets that other hosts serve, and faults of these targets need no host.
@@ -666,7 +666,7 @@ queue_depth = [1, 8]
         let experiment = Experiment::parse("x.toml", &text)
             .unwrap_or_else(|error| panic!("{}", error.one_line()));
         assert_eq!(
-            experiment.served_elsewhere(),
+            experiment.served_remotely(),
             [("disk".to_string(), HostName::from("b"))]
         );
         assert!(experiment.reached_hosts().contains(&"b".to_string()));
@@ -733,7 +733,7 @@ stop = { time = "10s" }
         let experiment = Experiment::parse("x.toml", LAB).unwrap();
         let planned = experiment.plan();
         assert_eq!(planned.points[0].hosts(), ["one", "two"]);
-        assert!(planned.is_elsewhere("disk") && planned.fleet.is_some());
+        assert!(planned.is_remote("disk") && planned.fleet.is_some());
         let requesters: Vec<String> = experiment
             .requesters("disk")
             .iter()

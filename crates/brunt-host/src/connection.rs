@@ -1,5 +1,5 @@
 //! Runs an agent's side of one connection on the calling thread: waits, reads, writes and samples around
-//! [`AgentSession`]. A run has its own thread ([`crate::work`]), and ends with the connection.
+//! [`AgentSession`]. A run has its own thread ([`crate::agent_run`]), and ends with the connection.
 //!
 //! The rule: answers about the clock come first; data that a slow controller doesn't read is bounded,
 //! and counted if dropped.
@@ -18,18 +18,18 @@ use brunt_protocol::{
 use brunt_result::event::ClockName;
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
+use crate::agent_run::{AgentOrder, AgentRun};
+use crate::agent_state::AgentState;
 use crate::agent_thread::end_all;
 use crate::allow::AllowList;
-use crate::bench::AgentBench;
-use crate::breaking::{AgentFault, no_thread};
-use crate::bridging::AgentBridge;
+use crate::bridge::AgentBridge;
 use crate::clock::moved;
 use crate::clock_name;
+use crate::faults::{AgentFault, no_thread};
+use crate::roles::{AgentRole, RoleGround, RoleWish, Serving, role_without_thread};
 use crate::sampling::{AgentClock, AgentProber};
-use crate::serving::{AgentRole, RoleGround, RoleWish, Serving, role_without_thread};
 use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, StreamState};
-use crate::work::{AgentOrder, AgentRun};
 
 /// How often `stop` is checked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -77,7 +77,7 @@ pub fn serve(
         name: clock_name(config.clock_shift_ns),
         shift_ns: config.clock_shift_ns,
         watching: None,
-        bench: Arc::new(AgentBench::new(
+        agent_state: Arc::new(AgentState::new(
             Arc::clone(&allow),
             config.backends,
             config.clock_shift_ns,
@@ -147,7 +147,7 @@ struct AgentWork {
     name: ClockName,
     shift_ns: i64,
     watching: Option<AgentProber>,
-    bench: Arc<AgentBench>,
+    agent_state: Arc<AgentState>,
     run: Option<AgentRun>,
     /// Set when a release was requested without a run to release, and not yet confirmed.
     released: bool,
@@ -227,19 +227,21 @@ impl AgentWork {
                 self.tell_role(role, order);
                 Ok(())
             }
-            AgentAction::Prepare(assignment) => match AgentRun::begin(*assignment, &self.bench) {
-                Ok(run) => {
-                    self.run = Some(run);
-                    Ok(())
+            AgentAction::Prepare(assignment) => {
+                match AgentRun::begin(*assignment, &self.agent_state) {
+                    Ok(run) => {
+                        self.run = Some(run);
+                        Ok(())
+                    }
+                    Err(error) => {
+                        let what = format!("cannot start a thread for the run: {error}");
+                        stream.send(&FromHost::Failed {
+                            kind: FailureKind::Broken,
+                            what,
+                        })
+                    }
                 }
-                Err(error) => {
-                    let what = format!("cannot start a thread for the run: {error}");
-                    stream.send(&FromHost::Failed {
-                        kind: FailureKind::Broken,
-                        what,
-                    })
-                }
-            },
+            }
             AgentAction::Start(moment) => {
                 if let Some(at) = self.own_time(&moment, stream)? {
                     self.tell(AgentOrder::Start(at));

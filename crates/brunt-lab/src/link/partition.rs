@@ -33,7 +33,7 @@ pub(super) fn stops(pairs: &[HostPair], buffer: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::tests::train;
+    use super::super::test_frames::train;
     use super::*;
 
     /// Only packets from the one host to the other are dropped, trains and single packets alike.

@@ -1,5 +1,5 @@
 //! State shared by the runs of an agent: permissions, open devices, and how an assignment becomes a load on this host.
-//! Used by [`crate::work`].
+//! Used by [`crate::agent_run`].
 //!
 //! The rule: everything that an assignment names on this host is checked against the allow list before it is opened,
 //! and a device that holds data is not written unless that was allowed.
@@ -27,7 +27,7 @@ use crate::clock::moved;
 const OPEN_MAX: usize = 16;
 
 /// State shared by runs.
-pub(crate) struct AgentBench {
+pub(crate) struct AgentState {
     allow: Arc<AllowList>,
     backends: &'static [BackendEntry],
     /// Added to times of this host's clock.
@@ -117,13 +117,13 @@ impl WorkError {
     }
 }
 
-impl AgentBench {
+impl AgentState {
     pub fn new(
         allow: Arc<AllowList>,
         backends: &'static [BackendEntry],
         shift_ns: i64,
-    ) -> AgentBench {
-        AgentBench {
+    ) -> AgentState {
+        AgentState {
             allow,
             backends,
             shift_ns,

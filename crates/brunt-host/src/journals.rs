@@ -1,4 +1,4 @@
-//! The journals of a run's workers, as an agent passes them to its controller after the run. Used by [`crate::work`].
+//! The journals of a run's workers, as an agent passes them to its controller after the run. Used by [`crate::agent_run`].
 //!
 //! The rule: they are sent in the order of workers, each from its start to its length at the time of the offer.
 

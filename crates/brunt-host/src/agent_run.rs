@@ -1,4 +1,4 @@
-//! The run of an agent: prepares a load, runs it, and passes on its workers' reports. Driven by [`crate::serve`], on a
+//! The run of an agent: prepares a load, runs it, and passes on its workers' reports. Driven by [`crate::connection`], on a
 //! separate thread, because opening a device may take longer than a controller waits for an answer about the clock.
 //!
 //! The rule: workers never wait for the controller. Their reports are accepted at once; if the controller doesn't read
@@ -18,9 +18,9 @@ use brunt_load::load::{Finished, MessageSender, RunOrder, RunPart, RunningLoad};
 use brunt_load::{LoadCommand, LoadError};
 use brunt_protocol::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
 
+use crate::agent_state::{AgentState, AssignedLoad, WorkError};
 use crate::agent_thread::AgentThread;
-use crate::bench::{AgentBench, AssignedLoad, WorkError};
-use crate::shelved::ShelvedJournals;
+use crate::journals::ShelvedJournals;
 use crate::spool::{RequestSpool, unnamed_file};
 
 /// Capacity of the channel to the connection's thread, which empties it many times a second.
@@ -58,14 +58,17 @@ impl AgentRun {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn begin(assignment: Assignment, bench: &Arc<AgentBench>) -> std::io::Result<AgentRun> {
+    pub fn begin(
+        assignment: Assignment,
+        agent_state: &Arc<AgentState>,
+    ) -> std::io::Result<AgentRun> {
         let (orders, told) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        let (bench, stopped) = (Arc::clone(bench), Arc::clone(&stop));
+        let (agent_state, stopped) = (Arc::clone(agent_state), Arc::clone(&stop));
         let work = move || {
             let desk = Desk {
-                bench: &bench,
+                agent_state: &agent_state,
                 orders: &told,
                 news: &sender,
                 stop: &stopped,
@@ -117,7 +120,7 @@ impl Drop for AgentRun {
 
 /// What the thread of a run works with.
 struct Desk<'a> {
-    bench: &'a AgentBench,
+    agent_state: &'a AgentState,
     orders: &'a Receiver<AgentOrder>,
     news: &'a SyncSender<FromHost>,
     stop: &'a AtomicBool,
@@ -152,10 +155,10 @@ impl Desk<'_> {
     /// Prepares the run and passes on reports until all workers have ended, or it is released: `true` then.
     fn work(&self, assignment: &Assignment) -> Result<bool, WorkError> {
         if assignment.step == LoadStep::Close {
-            self.bench.close(assignment)?;
+            self.agent_state.close(assignment)?;
             return self.stop_here(HostReady::default());
         }
-        let AssignedLoad { load, on, notes } = self.bench.assigned(assignment)?;
+        let AssignedLoad { load, on, notes } = self.agent_state.assigned(assignment)?;
         if load.is_opened() {
             let notes = load.open(&on, self.stop)?;
             if assignment.step == LoadStep::Open {
@@ -253,11 +256,11 @@ impl Desk<'_> {
                 }
                 Ok(WorkerMessage::Interval(worker, interval)) => FromHost::Interval {
                     worker,
-                    interval: self.bench.shifted_interval(interval),
+                    interval: self.agent_state.shifted_interval(interval),
                 },
                 Ok(WorkerMessage::Done(worker, result)) => FromHost::Ended {
                     worker,
-                    outcome: self.bench.shifted_outcome((*result)?),
+                    outcome: self.agent_state.shifted_outcome((*result)?),
                 },
                 Ok(WorkerMessage::Requests(_, batch)) => {
                     working
@@ -329,7 +332,7 @@ impl Desk<'_> {
                     let requests = record.take(REQUESTS_MAX).map_err(failed)?;
                     let requests = requests
                         .into_iter()
-                        .map(|one| self.bench.shifted_request(one))
+                        .map(|one| self.agent_state.shifted_request(one))
                         .collect();
                     FromHost::Requests(requests)
                 }
@@ -480,14 +483,14 @@ mod tests {
             ..assignment("block", load)
         };
         change(&mut assignment);
-        let bench = Arc::new(AgentBench::new(
+        let agent_state = Arc::new(AgentState::new(
             Arc::new(allow.clone()),
             &[],
             1_000_000_000_000,
         ));
         let records = load.contains("record_requests");
         until_release(
-            AgentRun::begin(assignment, &bench).unwrap(),
+            AgentRun::begin(assignment, &agent_state).unwrap(),
             records,
             LoadStep::Run,
         )
@@ -741,15 +744,20 @@ mod tests {
             folder.path().display()
         );
         let allow = AllowList::only([folder.path().to_str().unwrap()], &[]).unwrap();
-        let bench = |allow: &AllowList| Arc::new(AgentBench::new(Arc::new(allow.clone()), &[], 0));
-        let shared = bench(&allow);
-        let said = |bench: &Arc<AgentBench>, member: &str, step| {
+        let agent_state =
+            |allow: &AllowList| Arc::new(AgentState::new(Arc::new(allow.clone()), &[], 0));
+        let shared = agent_state(&allow);
+        let said = |agent_state: &Arc<AgentState>, member: &str, step| {
             let assignment = Assignment {
                 member: member.into(),
                 step,
                 ..assignment("file", &text)
             };
-            until_release(AgentRun::begin(assignment, bench).unwrap(), false, step)
+            until_release(
+                AgentRun::begin(assignment, agent_state).unwrap(),
+                false,
+                step,
+            )
         };
         let open = said(&shared, "write-blocks", LoadStep::Open);
         // A virtual machine adds a note about its processor.
@@ -783,7 +791,7 @@ mod tests {
             FailureKind::Refused
         );
         let elsewhere = AllowList::only(["/proc"], &[]).unwrap();
-        let refused = said(&bench(&elsewhere), "write-blocks", LoadStep::Open);
+        let refused = said(&agent_state(&elsewhere), "write-blocks", LoadStep::Open);
         assert_eq!(failure(&refused).0, FailureKind::NotAllowed);
         assert_eq!(there(), 0);
     }
@@ -806,8 +814,8 @@ mod tests {
             journals: false,
             joined: Vec::new(),
         };
-        let bench = Arc::new(AgentBench::new(Arc::new(AllowList::everything()), &[], 0));
-        let run = AgentRun::begin(assignment, &bench).unwrap();
+        let agent_state = Arc::new(AgentState::new(Arc::new(AllowList::everything()), &[], 0));
+        let run = AgentRun::begin(assignment, &agent_state).unwrap();
         let wait = |wanted: fn(&FromHost) -> bool| {
             while !run.news().any(|news| wanted(&news)) {
                 std::thread::sleep(END_LOOK);
@@ -817,6 +825,6 @@ mod tests {
         run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()));
         wait(|news| matches!(news, FromHost::Interval { .. }));
         drop(run);
-        assert_eq!(bench.holders(), Some(1), "no worker has the device");
+        assert_eq!(agent_state.holders(), Some(1), "no worker has the device");
     }
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::agent_thread::AgentThread;
 use crate::allow::{AllowList, FaultNotAllowed};
-use crate::bridging::{AgentBridge, Forwarding, Impairment};
+use crate::bridge::{AgentBridge, Forwarding, Impairment};
 use crate::clock::moved;
 
 /// Size of an interface name with its terminator (linux/if.h).

@@ -13,7 +13,7 @@ use brunt_host::Authority;
 use brunt_lab::Lab;
 use serde_json::{Value, json};
 
-use super::town::serve_agent;
+use super::testbed::serve_agent;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};

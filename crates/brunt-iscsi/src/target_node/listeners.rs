@@ -150,7 +150,7 @@ impl OpenPortals {
 
 /// Settings for new connections.
 #[derive(Clone, Debug)]
-pub struct Entrance {
+pub struct Listeners {
     /// The open portals.
     pub open: OpenPortals,
     /// The parameters to negotiate for.
@@ -159,24 +159,24 @@ pub struct Entrance {
     pub sockets: SocketOptions,
 }
 
-/// The current entrance.
+/// The current listeners.
 #[derive(Debug)]
-pub struct CurrentEntrance(RwLock<Arc<Entrance>>);
+pub struct CurrentListeners(RwLock<Arc<Listeners>>);
 
-impl CurrentEntrance {
-    /// Starts with this entrance.
-    pub fn new(entrance: Entrance) -> CurrentEntrance {
-        CurrentEntrance(RwLock::new(Arc::new(entrance)))
+impl CurrentListeners {
+    /// Starts with this listeners.
+    pub fn new(listeners: Listeners) -> CurrentListeners {
+        CurrentListeners(RwLock::new(Arc::new(listeners)))
     }
 
-    /// The current entrance.
-    pub fn get(&self) -> Arc<Entrance> {
+    /// The current listeners.
+    pub fn get(&self) -> Arc<Listeners> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the entrance. `wake` must wake the login thread; returns when removed portals are closed and their
+    /// Replaces the listeners. `wake` must wake the login thread; returns when removed portals are closed and their
     /// addresses free.
-    pub fn replace(&self, next: Entrance, wake: impl FnOnce()) {
+    pub fn replace(&self, next: Listeners, wake: impl FnOnce()) {
         let next = Arc::new(next);
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, Arc::clone(&next));

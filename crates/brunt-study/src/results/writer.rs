@@ -37,7 +37,7 @@ const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
 const SAMPLES_MAX: usize = 4096;
 
 /// The writers, and the progress of the experiment.
-pub struct Keeper {
+pub struct ResultWriter {
     tables: Tables,
     text: String,
     run: Option<Run>,
@@ -85,9 +85,9 @@ fn place(table: &Table) -> usize {
         .expect("every table is in TABLES")
 }
 
-impl Keeper {
+impl ResultWriter {
     /// Creates empty tables.
-    pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
+    pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<ResultWriter> {
         let room = Room::take(folder)?;
         let create = |table: &'static Table| {
             let mut options = WriterOptions {
@@ -104,7 +104,7 @@ impl Keeper {
             .map(|table| create(table))
             .collect::<Result<_, _>>()
             .map_err(plain)?;
-        Ok(Keeper {
+        Ok(ResultWriter {
             tables: Tables(tables),
             text: text.to_string(),
             run: None,
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn the_first_interval_is_on_disk_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let mut keeper = Keeper::create(folder.path(), "", Trouble::default()).unwrap();
+        let mut writer = ResultWriter::create(folder.path(), "", Trouble::default()).unwrap();
         let info = RunInfo {
             order: 0,
             runs: 1,
@@ -373,9 +373,9 @@ mod tests {
             wall: SystemTime::UNIX_EPOCH,
             ready: Nanos(0),
         };
-        keeper.take(Event::RunBegins(Arc::new(info)));
-        keeper.take(Event::RunStarts(Nanos(0)));
-        keeper.commit().unwrap();
+        writer.take(Event::RunBegins(Arc::new(info)));
+        writer.take(Event::RunStarts(Nanos(0)));
+        writer.commit().unwrap();
         assert_eq!(rows(folder.path()), 0);
         let figures = Figures::of_kinds(&[OpKind::Read]);
         let interval = Interval {
@@ -385,8 +385,8 @@ mod tests {
             figures,
             waiting: Histogram::default(),
         };
-        keeper.take(Event::Interval(Arc::new(interval)));
-        keeper.commit().unwrap();
+        writer.take(Event::Interval(Arc::new(interval)));
+        writer.commit().unwrap();
         assert_eq!(rows(folder.path()), 1);
     }
 }

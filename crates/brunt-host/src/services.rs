@@ -23,7 +23,7 @@ use brunt_protocol::{HostService, LOG_BYTES_MAX};
 
 use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
-use crate::serving::own_program;
+use crate::roles::own_program;
 
 /// How often a log is checked after all of it was sent.
 const LOG_LOOK: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ const NAME_BYTES_MAX: usize = 100;
 
 /// Why a service is not started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeepError {
+pub(crate) enum AgentServiceError {
     #[error(transparent)]
     NotAllowed(#[from] FaultNotAllowed),
     #[error(
@@ -73,13 +73,13 @@ impl ServiceFolders {
 
 /// An admitted service.
 #[derive(Debug)]
-pub(crate) struct KeptService {
+pub(crate) struct AgentService {
     service: HostService,
     folders: Arc<ServiceFolder>,
     log: SentLog,
 }
 
-impl KeptService {
+impl AgentService {
     /// Creates the folder of a service that is allowed here; its output goes to `log`.
     ///
     /// # Errors
@@ -89,26 +89,26 @@ impl KeptService {
         allow: &AllowList,
         folders: &ServiceFolders,
         log: SyncSender<Vec<u8>>,
-    ) -> Result<KeptService, KeepError> {
+    ) -> Result<AgentService, AgentServiceError> {
         allow.check_services()?;
         if service.needs_root && !stage::is_root_of_machine() {
-            return Err(KeepError::NeedsRoot);
+            return Err(AgentServiceError::NeedsRoot);
         }
         let parts: Vec<Component<'_>> = Path::new(&service.folder).components().collect();
         let is_plain =
             matches!(parts[..], [Component::Normal(name)] if name == service.folder.as_str());
         let is_odd = service.folder.starts_with('.') || service.folder.contains(char::is_control);
         if !is_plain || is_odd || service.folder.len() > NAME_BYTES_MAX {
-            return Err(KeepError::Name(service.folder));
+            return Err(AgentServiceError::Name(service.folder));
         }
-        let folders = folders.hold().map_err(KeepError::Folder)?;
+        let folders = folders.hold().map_err(AgentServiceError::Folder)?;
         let logs = folders.path().join(LOGS);
         for folder in [&folders.path().join(&service.folder), &logs] {
-            std::fs::create_dir_all(folder).map_err(KeepError::Folder)?;
+            std::fs::create_dir_all(folder).map_err(AgentServiceError::Folder)?;
         }
         let path = logs.join(&service.folder);
-        let log = SentLog::start(path, log).map_err(KeepError::Log)?;
-        Ok(KeptService {
+        let log = SentLog::start(path, log).map_err(AgentServiceError::Log)?;
+        Ok(AgentService {
             service,
             folders,
             log,
@@ -128,7 +128,7 @@ impl KeptService {
         &self,
         more: BTreeMap<String, String>,
         unwanted: Arc<AtomicBool>,
-    ) -> Result<RoleProcess, KeepError> {
+    ) -> Result<RoleProcess, AgentServiceError> {
         let HostService {
             folder,
             address,
@@ -137,7 +137,7 @@ impl KeptService {
         } = &self.service;
         let mut program = program.clone();
         program.environment.extend(more);
-        let manner = RoleManner::keeping(&program);
+        let manner = RoleManner::of_service(&program);
         let log = self.log.path.clone();
         let order = KeeperOrder::of(program, self.folders.path(), folder, log).to_text();
         let address = *address;
@@ -261,7 +261,7 @@ mod tests {
         let check = |allow: &AllowList, folder: &str, words: &str| {
             let (folders, (sender, _log)) = (ServiceFolders::default(), sync_channel(1));
             let refused =
-                KeptService::new(service(folder, false), allow, &folders, sender).unwrap_err();
+                AgentService::new(service(folder, false), allow, &folders, sender).unwrap_err();
             assert!(refused.to_string().contains(words), "{refused}");
             assert!(folders.0.lock().unwrap().upgrade().is_none());
         };

@@ -29,14 +29,14 @@ pub(crate) const LINE: LoadKind = LoadKind {
     example: "naps = 3",
     permit: Some("nap"),
     read: |text, _| {
-        let nap: Nap = toml::from_str(text).map_err(Box::new)?;
+        let nap: SleepLoad = toml::from_str(text).map_err(Box::new)?;
         Ok(vec![(String::new(), Arc::new(nap))])
     },
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nap {
+pub(crate) struct SleepLoad {
     pub(crate) naps: u64,
     #[serde(default = "two")]
     pub(crate) workers: u32,
@@ -48,7 +48,7 @@ fn two() -> u32 {
     2
 }
 
-impl Load for Nap {
+impl Load for SleepLoad {
     fn kind(&self) -> &'static str {
         LINE.name
     }
@@ -93,7 +93,7 @@ impl Load for Nap {
         let prepared = PreparedLoad::alone(self.workers, 1);
         Ok((
             prepared,
-            Box::new(Naps {
+            Box::new(RunningSleep {
                 starts,
                 commands,
                 threads,
@@ -105,12 +105,12 @@ impl Load for Nap {
     }
 }
 
-impl HostedLoad for Nap {
+impl HostedLoad for SleepLoad {
     fn named_hosts(&self) -> &[String] {
         &self.hosts
     }
     fn for_host(&self, _order: &RunOrder) -> OrderedLoad {
-        let here = Nap {
+        let here = SleepLoad {
             hosts: Vec::new(),
             ..self.clone()
         };
@@ -164,13 +164,13 @@ fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Record
     }
 }
 
-struct Naps {
+struct RunningSleep {
     starts: Vec<SyncSender<Nanos>>,
     commands: Arc<Commands>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl RunningLoad for Naps {
+impl RunningLoad for RunningSleep {
     fn start(&mut self, at: Nanos) {
         self.starts
             .drain(..)
