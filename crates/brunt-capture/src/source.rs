@@ -26,7 +26,7 @@ pub enum SourceError {
     },
     /// The file is not a capture.
     #[error(
-        "{path} is not a readable capture: {reason}; pcap, pcapng and snoop are read, also in gzip, zstd or xz"
+        "{path} is not a readable capture: {reason}; pcap, pcapng and snoop are read, also packed with gzip, zstd, xz, bzip2 or lz4"
     )]
     NoCapture {
         /// The file.

@@ -280,7 +280,7 @@ impl Catalog {
 
 impl Catalog {
     /// Writes a second copy, from which a lost version is restored. It is written before the version itself.
-    fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
+    pub(crate) fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         let folder = root.join(COPIES_FOLDER);
         let path = folder.join(version_name(self.version, VERSION_SUFFIX));
         let open = path.with_extension("json.open");

@@ -89,6 +89,11 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
             }
         }
     }
+    for (_, path) in copies(root)? {
+        if let Err(error) = Catalog::read(&path) {
+            found.problems.push(error.into());
+        }
+    }
     if let Err(error) = guard::refuse_lost_version(root, found.version.unwrap_or(0)) {
         found.problems.push(error.into());
     }
@@ -150,7 +155,7 @@ fn sound_rows(
 pub enum Repaired {
     /// Nothing: the catalog and its parts are intact.
     Whole,
-    /// Renamed unreadable older versions.
+    /// Renamed unreadable older versions, or copies of versions.
     SetAside,
     /// Restored this version from a copy.
     Restored(u64),
@@ -185,6 +190,39 @@ pub fn repair(
     without_lost: bool,
 ) -> Result<Repaired, LakeError> {
     let _lock: FileLock = lock_lake(root)?;
+    let done = repair_catalog(root, layouts, program, without_lost)?;
+    let is_mended = mend_copies(root)?;
+    Ok(match done {
+        Repaired::Whole if is_mended => Repaired::SetAside,
+        done => done,
+    })
+}
+
+/// Renames copies that can't be read, and writes the newest version's again if it was one of them. `true` if there were
+/// any.
+fn mend_copies(root: &Path) -> Result<bool, LakeError> {
+    let mut damaged = Vec::new();
+    for (version, path) in copies(root)? {
+        if let Err(LakeError::Catalog { path, .. }) = Catalog::read(&path) {
+            damaged.push((version, path));
+        }
+    }
+    set_aside(&damaged)?;
+    let newest = versions(root)?.pop();
+    if let Some(newest) = newest.filter(|newest| damaged.iter().any(|(one, _)| one == newest)) {
+        let path = version_path(root, newest);
+        let bytes = std::fs::read(&path).map_err(LakeError::io(&path))?;
+        Catalog::parse(&bytes, &path)?.write_copy(root, &bytes)?;
+    }
+    Ok(!damaged.is_empty())
+}
+
+fn repair_catalog(
+    root: &Path,
+    layouts: &[LakeLayout],
+    program: &str,
+    without_lost: bool,
+) -> Result<Repaired, LakeError> {
     let mut readable = Vec::new();
     let mut damaged = Vec::new();
     for version in versions(root)? {

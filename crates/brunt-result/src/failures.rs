@@ -1,5 +1,5 @@
 //! Failures that must not pass as success: wrong data and requests that all failed, summed over the runs of a point.
-//! They determine exit statuses; tables, reports and comparisons show them.
+//! They determine exit statuses; tables, reports and comparisons show them. Also the doubts about a result's figures.
 //!
 //! The rule: a fault that the experiment injects may make requests fail, but never excuses wrong data.
 
@@ -28,15 +28,8 @@ impl RunSummary {
 /// Failures that must not pass as success, one line each: wrong data, and kinds of operations of which all requests
 /// failed in a run without faults.
 pub fn failures(summary: &Summary) -> Vec<String> {
-    let is_group = |point: &PointSummary| {
-        let label = Some(&point.label);
-        summary
-            .points
-            .iter()
-            .any(|part| part.part_of.as_ref() == label)
-    };
     let mut lines = Vec::new();
-    for point in summary.points.iter().filter(|point| !is_group(point)) {
+    for point in points_without_groups(summary) {
         let label = &point.label;
         lines.extend(wrong_data(point).map(|what| format!("{label}: {what}")));
         let runs = point.runs.iter().filter(|run| run.faults.is_empty());
@@ -50,6 +43,40 @@ pub fn failures(summary: &Summary) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The points whose runs are not those of other points at once.
+fn points_without_groups(summary: &Summary) -> impl Iterator<Item = &PointSummary> {
+    let is_group = |point: &&PointSummary| {
+        let label = Some(&point.label);
+        let mut parts = summary.points.iter();
+        parts.any(|part| part.part_of.as_ref() == label)
+    };
+    summary.points.iter().filter(move |point| !is_group(point))
+}
+
+/// Why figures are doubtful, one line for each reason: in how many runs, and the message of the first of them.
+pub fn doubts(summary: &Summary) -> Vec<String> {
+    // Messages about one reason differ in their figures.
+    let reason =
+        |doubt: &str| -> String { doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "") };
+    let runs: Vec<&RunSummary> = points_without_groups(summary)
+        .flat_map(|point| &point.runs)
+        .collect();
+    let mut found: Vec<(String, &String, usize)> = Vec::new();
+    for run in &runs {
+        for doubt in &run.doubts {
+            let reason = reason(doubt);
+            match found.iter_mut().find(|(known, ..)| *known == reason) {
+                Some((.., count)) => *count += 1,
+                None => found.push((reason, doubt, 1)),
+            }
+        }
+    }
+    found
+        .into_iter()
+        .map(|(_, doubt, count)| format!("doubtful in {count} of {} runs: {doubt}", runs.len()))
+        .collect()
 }
 
 /// Wrong data that verification found in the runs of a point.
@@ -86,4 +113,43 @@ pub fn causes(point: &PointSummary) -> Vec<ErrorCause> {
     }
     all.sort_by_key(|cause| std::cmp::Reverse(cause.count));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::tests::{empty, point, run};
+
+    /// Doubts that differ only in their figures are one line, with the number of runs; runs of a group and of its parts
+    /// count once.
+    #[test]
+    fn doubts_are_counted_by_reason() {
+        let doubtful = |doubts: &[&str]| RunSummary {
+            doubts: doubts.iter().map(ToString::to_string).collect(),
+            ..run(Vec::new())
+        };
+        let slow = "the CPU quota stopped it for";
+        let runs = vec![
+            doubtful(&[&format!("{slow} 25.8% of the time")]),
+            doubtful(&[&format!("{slow} 3% of the time"), "a link was busy"]),
+            doubtful(&[]),
+        ];
+        let group = point("d g", vec![doubtful(&["a link was busy"])]);
+        let part = PointSummary {
+            part_of: Some("d g".to_string()),
+            ..point("d g/w", runs)
+        };
+        let summary = Summary {
+            points: vec![group, part],
+            ..empty()
+        };
+        assert_eq!(
+            doubts(&summary),
+            [
+                &format!("doubtful in 2 of 3 runs: {slow} 25.8% of the time"),
+                "doubtful in 1 of 3 runs: a link was busy"
+            ]
+        );
+        assert!(doubts(&empty()).is_empty());
+    }
 }

@@ -1,16 +1,23 @@
-//! Child processes that the kernel kills when their parent ends, however the parent ends.
+//! Programs that end with the process that starts them, however it ends, and with all that they start themselves.
 //!
-//! A process can only request this for itself. So Brunt starts itself instead of the target program, makes the request,
-//! and execs the target program: the kernel keeps the request across exec (prctl(2), PR_SET_PDEATHSIG), and none of our
-//! code runs between fork and exec.
+//! The kernel offers this for a child alone (prctl(2), PR_SET_PDEATHSIG), and programs may be scripts that start the
+//! real one. So Brunt starts itself instead, as a guard: it leads a process group, starts the program in it, and kills
+//! the group when the starting process has ended.
 
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
+use std::sync::Arc;
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_current_process_group, pidfd_open,
+    set_parent_process_death_signal,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Holds the id of the parent to end with; the arguments are then a program and its arguments.
 const MARK: &str = "BRUNT_ENDS_WITH";
@@ -40,8 +47,9 @@ pub fn end_with(parent: i32) -> Result<(), BoundError> {
     }
 }
 
-/// Starts a program that ends with this process. It leads a process group, so its own children can be ended with it.
-/// Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that it didn't start; standard error then says why.
+/// Starts a program that ends with this process, as does all that it starts in its process group. The child is the
+/// group's guard and ends as the program does. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that the program
+/// didn't start; standard error then says why.
 pub fn command(program: &OsStr) -> Command {
     // Not by its path: the file may have been replaced.
     let mut command = Command::new("/proc/self/exe");
@@ -52,22 +60,62 @@ pub fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Becomes the program named by the arguments, if this process was started for that. Returns an exit status on failure.
-pub fn exec_if_asked() -> Option<u8> {
+/// Guards the program named by the arguments, if this process was started for that. Returns an exit status.
+pub fn guard_if_asked() -> Option<u8> {
     let parent = env::var(MARK).ok()?;
     let mut words = env::args_os().skip(1);
     let program = words.next()?;
-    let bound = match parent.parse() {
-        Ok(parent) => end_with(parent),
-        Err(_) => Err(io::Error::from(ErrorKind::InvalidInput).into()),
+    let parent = parent.parse().ok().and_then(Pid::from_raw);
+    let guarded = match parent {
+        Some(parent) => guard(parent, Command::new(&program).args(words)),
+        None => Err(io::Error::from(ErrorKind::InvalidInput)),
     };
-    let error = match bound {
-        Ok(()) => Command::new(&program).args(words).env_remove(MARK).exec(),
-        Err(error) => io::Error::other(error),
+    let error = match guarded {
+        Ok(status) => return Some(status),
+        Err(error) => error,
     };
     let _ = writeln!(io::stderr(), "{}: {error}", program.to_string_lossy());
     Some(match error.kind() {
         ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_STARTED,
     })
+}
+
+/// Runs a program and ends as it does, or kills this process's group when the parent has ended.
+fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
+    // What asks the group to end is for the program; a handler is not inherited by it.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    let above = pidfd_open(parent, PidfdFlags::empty())?;
+    if getppid() != Some(parent) {
+        // The descriptor may be another process's.
+        let parent = parent.as_raw_nonzero().get();
+        return Err(io::Error::other(BoundError::ParentEnded(parent)));
+    }
+    let mut child = command.env_remove(MARK).spawn()?;
+    let below = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    loop {
+        let mut ends = [&above, &below].map(|end| PollFd::new(end, PollFlags::IN));
+        match poll(&mut ends, None) {
+            Ok(_) if !ends[1].revents().is_empty() => break,
+            Ok(_) => {
+                let _ = child.kill();
+                if getpgrp() == getpid() {
+                    kill_current_process_group(Signal::KILL)?;
+                }
+                break;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let status = child.wait()?;
+    if let Some(signal) = status.signal() {
+        signal_hook::low_level::emulate_default_handler(signal)?;
+    }
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(NOT_STARTED))
 }

@@ -18,7 +18,7 @@ mod metrics;
 mod plain;
 
 fn main() -> std::process::ExitCode {
-    if let Some(status) = bound::exec_if_asked() {
+    if let Some(status) = bound::guard_if_asked() {
         return std::process::ExitCode::from(status);
     }
     if let Some(status) = brunt_lab::helper::serve_if_asked() {

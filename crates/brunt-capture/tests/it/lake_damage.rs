@@ -198,6 +198,27 @@ fn a_lost_catalog_comes_back() {
     assert_eq!(rows(&lake), before_rows);
 }
 
+/// A damaged copy of a catalog is named although nothing needs it yet, and is written again.
+#[test]
+fn damaged_copies_of_a_catalog_are_named_and_mended() {
+    let folder = tempdir().unwrap();
+    let trace = capture(&folder);
+    compact(&trace, &OPTIONS).unwrap();
+    let version = newest(&trace).version;
+    let copy = trace.join(format!("_catalog_copies/v{version:08}.json"));
+    let bytes = std::fs::read(&copy).unwrap();
+    let mut changed = bytes.clone();
+    changed[bytes.len() / 2] ^= 1;
+    for damaged in [&changed[..], &bytes[..bytes.len() / 2], &[]] {
+        std::fs::write(&copy, damaged).unwrap();
+        let told = problems(&trace);
+        assert!(told.contains("_catalog_copies"), "{told}");
+        assert_eq!(repair(&trace, false).unwrap(), Repaired::SetAside);
+        assert_eq!(std::fs::read(&copy).unwrap(), bytes);
+        assert_eq!(problems(&trace), "");
+    }
+}
+
 /// If replaced parts, and captured parts that were already taken in, still exist, each row counts once.
 #[test]
 fn a_rebuilt_catalog_counts_each_row_once() {

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -133,7 +134,7 @@ impl Initiator {
             notes,
         };
         Ok(Initiator {
-            storage: storage(&config, &facts),
+            storage: storage(&config, &established),
             config,
             info,
             facts,
@@ -155,10 +156,16 @@ fn identity(facts: &Facts) -> String {
     )
 }
 
-/// Identifies the LUN by its path, and by its own name if it has one.
-fn storage(config: &InitiatorConfig, facts: &Facts) -> Vec<StorageId> {
+/// Identifies the LUN by its path, with the portal's name and with its address, and by its own name if it has one: a
+/// portal may have several names.
+fn storage(config: &InitiatorConfig, established: &Established) -> Vec<StorageId> {
+    let peer = established.sockets.first().map(TcpStream::peer_addr);
+    let by_address = peer
+        .and_then(Result::ok)
+        .map(|peer| format!("iscsi://{peer}/{}/{}", config.target, config.lun));
     std::iter::once(config.name())
-        .chain(facts.designator.clone())
+        .chain(by_address)
+        .chain(established.facts.designator.clone())
         .map(StorageId::Remote)
         .collect()
 }

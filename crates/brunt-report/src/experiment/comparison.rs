@@ -2,6 +2,7 @@
 
 use brunt_core::units::counted;
 use brunt_result::compare::{Line, compare_summaries};
+use brunt_result::failures;
 use brunt_result::statistics::{Estimate, MARGIN, RUNS_MIN, Verdict};
 use brunt_result::summary::{PointSummary, Summary};
 
@@ -50,6 +51,15 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     for (name, summary) in [a, b] {
         let note = summary.judged_note().map(|note| format!("{name}: {note}"));
         notices.extend(note.map(|note| Notice::new(Tone::Note, note)));
+    }
+    for (name, summary) in [a, b] {
+        let told = |tone, texts: Vec<String>| {
+            texts
+                .into_iter()
+                .map(move |text| Notice::new(tone, format!("{name}: {text}.")))
+        };
+        notices.extend(told(Tone::Bad, failures::failures(summary)));
+        notices.extend(told(Tone::Warning, failures::doubts(summary)));
     }
     if lines.is_empty() {
         notices.push(Notice::new(

@@ -6,6 +6,8 @@
 //! The one rule: features that the server doesn't offer are listed in the device's notes, never emulated silently.
 
 use std::collections::VecDeque;
+use std::fs;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +26,7 @@ use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
 use super::link::NbdLink;
 use super::session::DEPTH_MAX;
-use super::url::{NbdConfig, OPTIONS};
+use super::url::{NbdAddress, NbdConfig, OPTIONS};
 
 /// The entries in the table of backends.
 pub const NBD: BackendEntry = BackendEntry {
@@ -81,6 +83,7 @@ pub struct NbdBackend {
     config: NbdConfig,
     info: DeviceInfo,
     export: NbdExport,
+    storage: Vec<StorageId>,
     /// That connection, for the first device.
     spare: Mutex<Option<NbdConnection>>,
     /// Number of connections that devices have.
@@ -127,6 +130,7 @@ impl NbdBackend {
                 false => StatusAsker::NotYet,
             };
         Ok(NbdBackend {
+            storage: storage(&config, &connection),
             config,
             info,
             export,
@@ -135,6 +139,27 @@ impl NbdBackend {
             status: Mutex::new(status),
         })
     }
+}
+
+/// Identifies the export by its URL, and by the server's address and the name that the server has for it: an address may
+/// have several names, a socket several paths, and a client may leave out the default export's name.
+fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
+    let server = match &config.address {
+        NbdAddress::Tcp(..) => {
+            let peer = connection.socket.as_tcp().map(TcpStream::peer_addr);
+            peer.and_then(Result::ok).map(|peer| peer.to_string())
+        }
+        NbdAddress::Unix(path) => {
+            let path = fs::canonicalize(path).ok();
+            path.map(|path| path.to_string_lossy().into_owned())
+        }
+    };
+    let export = connection.export.name.as_ref().unwrap_or(&config.export);
+    let by_address = server.map(|server| format!("nbd {server} {export}"));
+    std::iter::once(config.name())
+        .chain(by_address)
+        .map(StorageId::Remote)
+        .collect()
 }
 
 /// The properties of a device on this export.
@@ -216,7 +241,7 @@ impl Backend for NbdBackend {
     }
 
     fn storage(&self) -> Vec<StorageId> {
-        vec![StorageId::Remote(self.info.name.clone())]
+        self.storage.clone()
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

@@ -107,7 +107,8 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
-    /// URLs of devices that may be overwritten although they hold a file system or partition table.
+    /// URLs of devices that may be overwritten although they hold data that is recognised: a file system, a partition
+    /// table, a member of a RAID or another signature that wipefs knows.
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
     /// Targets to measure, by a name of your choice.

@@ -660,7 +660,9 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
             true => "will be overwritten, whatever it holds (allow_overwrite)",
-            false => "will be written; refused if it holds a file system or partition table",
+            false => {
+                "will be written; refused if it holds a file system, a partition table or other known data"
+            }
         };
         lines.push(format!("target {name} ({url}) {what}"));
     }

@@ -20,8 +20,8 @@ const SURVEY_ROWS: usize = 12;
 /// Report on the NFS traffic in a capture: rates, latencies, hot files, findings
 #[derive(clap::Args)]
 pub struct Analyze {
-    /// Capture file (pcap or pcapng; plain, gzip or zstd), `-` for standard input, or the folder of a trace saved by
-    /// `brunt capture --out`.
+    /// Capture file (pcap, pcapng or snoop; plain, or packed with gzip, zstd, xz, bzip2 or lz4), `-` for standard input,
+    /// or the folder of a trace saved by `brunt capture --out`.
     file: PathBuf,
     /// Also write the report as one self-contained HTML page with charts
     #[arg(long, value_name = "FILE")]

@@ -8,6 +8,7 @@ use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
 use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
+use brunt_result::summary::Summary;
 use serde_json::json;
 
 use super::Subcommand;
@@ -63,13 +64,9 @@ impl Subcommand for Compare {
                 output.note(format_args!("{}: {note}", folder.display()));
             }
         }
-        let wrong = [(&a, &self.a), (&b, &self.b)].map(|(summary, folder)| {
-            let failures = failures::failures(summary);
-            for failure in &failures {
-                output.note(format_args!("{}: {failure}", folder.display()));
-            }
-            failures
-        });
+        let results = [(&a, self.a.as_path()), (&b, self.b.as_path())];
+        let wrong = noted(results, failures::failures, output);
+        let doubts = noted(results, failures::doubts, output);
         let engines = engine_differences(&a, &b);
         let margin = self.margin.unwrap_or_default().0;
         let (lines, alone) = compare_summaries(&a, &b, margin);
@@ -128,7 +125,7 @@ impl Subcommand for Compare {
             .collect();
         output.object(
             &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed, "failures": wrong,
-                "engines_differ": engines }),
+                "doubts": doubts, "engines_differ": engines }),
         );
         match failed.as_slice() {
             [] => Ok(()),
@@ -138,6 +135,21 @@ impl Subcommand for Compare {
             ))),
         }
     }
+}
+
+/// What `find` finds in each result, printed with the result's folder.
+fn noted(
+    results: [(&Summary, &Path); 2],
+    find: impl Fn(&Summary) -> Vec<String>,
+    output: &Output,
+) -> [Vec<String>; 2] {
+    results.map(|(summary, folder)| {
+        let found = find(summary);
+        for text in &found {
+            output.note(format_args!("{}: {text}", folder.display()));
+        }
+        found
+    })
 }
 
 /// Advice on how to settle inconclusive comparisons.

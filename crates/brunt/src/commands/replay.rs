@@ -39,7 +39,7 @@ const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 /// workload does the same with repetitions, sweeps, faults and a report.
 #[derive(clap::Args)]
 pub struct Replay {
-    /// The trace, plain, gzip, zstd or xz
+    /// The trace: plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive
     trace: PathBuf,
     /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
     #[arg(required_unless_present = "devices", conflicts_with = "devices")]

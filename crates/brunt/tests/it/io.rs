@@ -197,6 +197,12 @@ fn a_read_that_fails_leaves_what_came_before() {
             &"at 4096: medium error at block 8".into()
         )
     );
+    // Requests that all fail have no rate.
+    let (said, _) = run(&["read", "memory:1MiB?fault=errno:EIO", "--count", "5"], 1);
+    assert_eq!(
+        (&said["errors"], &said["iops"], &said["latency_us"]),
+        (&5.into(), &0.0.into(), &Value::Null)
+    );
 }
 
 #[test]

@@ -657,3 +657,41 @@ fn mistakes_are_reported_before_anything_is_served() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
 }
+
+/// A LUN or an export behind two targets is noticed if its server's address, its socket or its name is written in two
+/// ways.
+#[test]
+fn one_export_by_two_names_is_one_storage() {
+    let served = Served::start(&["memory:1MiB"]);
+    let link = served.folder.path().join("link");
+    std::os::unix::fs::symlink(served.folder.path().join("socket"), &link).unwrap();
+    let by_name = format!("localhost:{}", served.target.address().port());
+    let lun = served.target.url(0);
+    let file = served.folder.path().join("x.toml");
+    for (one, other) in [
+        (
+            lun.clone(),
+            lun.replace(&served.target.address().to_string(), &by_name),
+        ),
+        (
+            served.url("0"),
+            format!("nbd+unix:///0?socket={}", link.display()),
+        ),
+        (served.url("0"), served.url("")),
+    ] {
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{one}\"\n[targets.b]\nurl = \"{other}\"\n\
+             [workloads.w]\nread = 0.0\nstop = {{ requests = 10 }}\n[workloads.x]\nstop = {{ requests = 10 }}\n\
+             [together.g]\njobs = [{{ workload = \"w\", target = \"a\" }}, \
+             {{ workload = \"x\", target = \"b\" }}]\n"
+        );
+        fs::write(&file, text).unwrap();
+        let run = run_within(brunt().arg("run").arg(&file), 60);
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{one} {other}: {told}");
+        assert!(
+            told.contains("targets 'a' and 'b' are the same storage"),
+            "{told}"
+        );
+    }
+}

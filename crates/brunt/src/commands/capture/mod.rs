@@ -22,7 +22,8 @@ use watch::Watch;
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("packets").required(true).args(["read", "interfaces"]))]
 pub struct Capture {
-    /// Read packets from this file (pcap or pcapng; plain, gzip or zstd); `-` reads standard input.
+    /// Read packets from this file (pcap, pcapng or snoop; plain, or packed with gzip, zstd, xz, bzip2 or lz4); `-` reads
+    /// standard input.
     #[arg(short = 'r', long = "read", value_name = "FILE")]
     read: Option<PathBuf>,
 

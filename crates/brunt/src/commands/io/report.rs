@@ -33,6 +33,7 @@ fn limit_line(limit: Limit) -> String {
 /// Figures over all requests; latencies in microseconds.
 struct Figures {
     seconds: f64,
+    /// Rate of successful requests.
     iops: f64,
     mb_per_s: f64,
     /// Latency of successful requests; `None` if there were none.
@@ -76,7 +77,7 @@ impl Figures {
         let per_request = |time: Duration| time.as_secs_f64() * 1e6 / requests;
         Figures {
             seconds,
-            iops: moved.requests as f64 / seconds,
+            iops: moved.latency.count() as f64 / seconds,
             mb_per_s: moved.bytes as f64 / seconds / 1e6,
             latency: Micros::of(&moved.latency),
             cpu_us: per_request(moved.cost.cpu()),

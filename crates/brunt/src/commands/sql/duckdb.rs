@@ -88,7 +88,13 @@ pub enum LastStatement {
 
 impl DuckdbScript {
     /// A script for a statement about these tables, with the answer in the file `rows`.
-    fn new(lake: &Lake, statement: &str, rows: &Path, explain: bool) -> DuckdbScript {
+    fn new(
+        lake: &Lake,
+        statement: &str,
+        rows: &Path,
+        explain: bool,
+        wide: WideIntegers,
+    ) -> DuckdbScript {
         let mut preparation = preparation(lake);
         let last = if explain {
             LastStatement::Plan(format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}"))
@@ -97,7 +103,7 @@ impl DuckdbScript {
             preparation.push(format!(
                 "CREATE TEMP VIEW brunt_answer AS SELECT * FROM (\n{statement}\n)"
             ));
-            LastStatement::CopyStatement(copy_statement(rows))
+            LastStatement::CopyStatement(copy_statement(rows, wide))
         };
         DuckdbScript {
             secret: lake.secret.clone(),
@@ -107,10 +113,26 @@ impl DuckdbScript {
     }
 }
 
+/// How 128-bit integers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WideIntegers {
+    /// As numbers of up to 38 digits; the engine refuses those with 39.
+    Numbers,
+    /// As texts of all their digits.
+    Texts,
+}
+
+/// The type of 128-bit integers that are written as numbers.
+const NUMBERS: &str = "DECIMAL(38,0)";
+
 /// A statement whose value is the statement that writes the answer. DuckDB would write 128-bit integers as
 /// floating-point numbers, intervals without microseconds and times of day without their zone, and would refuse a few
-/// other types: each is cast to a type that preserves all of it. An integer of more than 38 digits is an error.
-fn copy_statement(rows: &Path) -> String {
+/// other types: each is cast to a type that preserves all of it.
+fn copy_statement(rows: &Path, wide: WideIntegers) -> String {
+    let wide = match wide {
+        WideIntegers::Numbers => NUMBERS,
+        WideIntegers::Texts => "VARCHAR",
+    };
     let file = quoted(&rows.to_string_lossy());
     // This statement is itself inside an SQL string.
     let to = quoted(&format!(
@@ -121,7 +143,7 @@ fn copy_statement(rows: &Path) -> String {
          ELSE 'CAST(' || name || ' AS ' || fits || ') AS ' || name END, ', ') || {to} AS statement \
          FROM (SELECT '\"' || replace(column_name, '\"', '\"\"') || '\"' AS name, column_type, \
          CASE WHEN starts_with(column_type, 'UNION') THEN 'VARCHAR' ELSE \
-         regexp_replace(regexp_replace(column_type, '\\bU?HUGEINT\\b', 'DECIMAL(38,0)', 'g'), \
+         regexp_replace(regexp_replace(column_type, '\\bU?HUGEINT\\b', '{wide}', 'g'), \
          '\\b(INTERVAL|BIT|BIGNUM|TIME WITH TIME ZONE)\\b', 'VARCHAR', 'g') END AS fits \
          FROM (DESCRIBE brunt_answer))"
     )
@@ -146,9 +168,27 @@ pub fn ask(
     explain: bool,
     call: &EngineCall<'_>,
 ) -> Result<Answer, EngineError> {
-    let script = DuckdbScript::new(lake, statement, &call.rows, explain);
+    let ask = |wide| {
+        let script = DuckdbScript::new(lake, statement, &call.rows, explain, wide);
+        ask_script(&script, call)
+    };
+    match ask(WideIntegers::Numbers) {
+        // Rare: the sum of some 64-bit integers has 128 bits, but not 39 digits.
+        Err(EngineError::Refused { message, .. }) if is_too_wide(&message) => {
+            ask(WideIntegers::Texts)
+        }
+        answer => answer,
+    }
+}
+
+/// Whether DuckDB refuses a 128-bit integer because it has too many digits.
+fn is_too_wide(message: &str) -> bool {
+    message.contains("Conversion Error") && message.contains(NUMBERS)
+}
+
+fn ask_script(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, EngineError> {
     match std::env::var_os("BRUNT_DUCKDB") {
-        Some(program) => ask_program(&program, &script, call)?.ok_or_else(|| {
+        Some(program) => ask_program(&program, script, call)?.ok_or_else(|| {
             let tried = format!(
                 "BRUNT_DUCKDB names {}, which does not exist",
                 program.to_string_lossy()
@@ -158,7 +198,7 @@ pub fn ask(
                 tried,
             }
         }),
-        None => ask_any(&script, call),
+        None => ask_any(script, call),
     }
 }
 

@@ -16,8 +16,9 @@ use crate::cli::{Done, Failure, Output};
 /// Inspect and convert block traces
 ///
 /// Formats: those of public traces (spc, msr, alibaba, tencent, vscsi, systor, fiu, k5cloud, dtb …) and of tools
-/// (blktrace, blkparse, ftrace and trace-cmd, perf script, biosnoop, fio's iologs, DiskSim, MQSim, blkreplay, hfplayer,
-/// libCacheSim); plain or compressed. docs/block-traces.md describes each format and what it leaves unspecified.
+/// (blktrace, blkparse, perf script, ftrace, biosnoop, fio's iologs, blkreplay, hfplayer, libCacheSim, DiskSim, MQSim);
+/// plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive. docs/block-traces.md describes each format
+/// and what it leaves unspecified.
 #[derive(clap::Args)]
 pub struct Trace {
     #[command(subcommand)]

@@ -2,6 +2,7 @@
 //! user interrupts. Also the ways to give a statement.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -195,6 +196,26 @@ fn many_rows_take_little_memory() {
     );
 }
 
+/// Integers of 39 digits, which no number of the transfer's format holds, cost neither the answer nor a digit.
+#[test]
+fn the_widest_integers_keep_their_digits() {
+    let Some(engine) = engine() else { return };
+    let folder = TempDir::new("sql-wide");
+    let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
+    let statement = "select 170141183460469231731687303715884105727::hugeint as h, \
+                     [-170141183460469231731687303715884105727::hugeint] as l, 1 as a";
+    for how in [sql, sql_program] {
+        let out = succeed(&mut how(&engine, &trace, &[statement]), 120);
+        for expected in [
+            "170141183460469231731687303715884105727",
+            "-170141183460469231731687303715884105727",
+            "\"a\":1",
+        ] {
+            assert!(out.contains(expected), "{out}");
+        }
+    }
+}
+
 /// A process that is killed even if the test fails.
 struct Killed(Child);
 
@@ -212,20 +233,17 @@ fn is_running(pid: u32) -> bool {
     !(state.is_empty() || state.starts_with(['Z', 'X']))
 }
 
-/// The engine process of a `brunt`, once it runs the engine.
+/// The engine process of a `brunt`, once it runs the engine: a child of the guard, which is a child of `brunt`.
 fn engine_of(brunt: u32) -> Option<u32> {
-    let is_child = |pid: &u32| {
+    let parent = |pid: u32| -> Option<u32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.split(' ').nth(1));
-        parent == Some(brunt.to_string().as_str())
+        let rest = stat.rsplit(") ").next()?;
+        rest.split(' ').nth(1)?.parse().ok()
     };
     processes().find(|pid| {
         let is_engine = std::fs::read_link(format!("/proc/{pid}/exe"))
             .is_ok_and(|exe| exe != Path::new(env!("CARGO_BIN_EXE_brunt")));
-        is_engine && is_child(pid)
+        is_engine && parent(*pid).and_then(parent) == Some(brunt)
     })
 }
 
@@ -282,6 +300,44 @@ fn an_interrupt_ends_the_engine() {
     }
     // The killed one could not clean up; the others did.
     assert_eq!(std::fs::read_dir(&scratch).expect("a folder").count(), 2);
+}
+
+/// What an engine starts itself ends with the program, too: an engine may be a script around the real one.
+#[test]
+fn an_engine_behind_a_script_ends_with_the_program() {
+    let folder = TempDir::new("sql-script");
+    let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
+    let script = folder.join("engine");
+    let real = folder.join("pid");
+    // Not `exec`: the real engine is a child of the script.
+    let text = format!(
+        "#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n",
+        real.display()
+    );
+    std::fs::write(&script, text).expect("a file");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its owner");
+    for signal in [Signal::INT, Signal::KILL] {
+        let _ = std::fs::remove_file(&real);
+        let child = brunt()
+            .arg("sql")
+            .arg(&trace)
+            .arg("select 1")
+            .env("BRUNT_DUCKDB", &script)
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child = Killed(child.expect("it starts"));
+        let mut pid = None;
+        eventually("the engine starts", 60, || {
+            let text = std::fs::read_to_string(&real).unwrap_or_default();
+            pid = text.trim().parse().ok();
+            pid.is_some()
+        });
+        let pid = pid.expect("it was found");
+        assert!(is_running(pid));
+        kill_process(Pid::from_child(&child.0), signal).expect("it runs");
+        child.0.wait().expect("a child of ours");
+        eventually("the engine ends", 60, || !is_running(pid));
+    }
 }
 
 /// An interrupt also ends the printing of an answer, and the wait for a statement.
