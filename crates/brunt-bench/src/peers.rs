@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,16 +75,7 @@ pub enum Medium {
 pub struct Tgt {
     process: Guarded,
     url: String,
-    _backing: Option<Backing>,
-}
-
-/// A file that is removed on drop.
-struct Backing(PathBuf);
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+    _backing: Option<Temporary>,
 }
 
 const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
@@ -141,7 +132,7 @@ impl Tgt {
             }
             Medium::Memory => {
                 let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
-                let backing = Backing(path.clone());
+                let backing = Temporary::new(path.clone());
                 std::fs::File::create(&path)?.set_len(size_bytes)?;
                 admin(&format!(
                     "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
