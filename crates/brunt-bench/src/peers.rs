@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ending::Temporary;
+
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
