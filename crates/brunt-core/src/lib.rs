@@ -1,6 +1,6 @@
 //! Shared by every crate of Brunt: units, the clock, seeded random numbers, histograms, the parts of
-//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading files
-//! that users name, the clock and this process's resource usage. It has no knowledge of storage.
+//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading and
+//! writing files that users name, the clock and this process's resource usage. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "clock_gettime")]
@@ -12,6 +12,7 @@ mod engine;
 mod file_lock;
 pub mod histogram;
 pub mod input;
+pub mod output;
 #[allow(
     unsafe_code,
     reason = "a request for a cache line reads nothing, and the place is one of ours"
