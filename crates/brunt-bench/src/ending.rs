@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
@@ -24,6 +26,22 @@ const ROUNDS_MAX: usize = 20;
 
 /// Files and folders that are removed when the program ends early.
 static OURS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Held for writing once no more programs may be started.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a program that runs next to this one.
+pub(crate) trait Start {
+    /// Like `spawn`, but waits forever once this program is being ended: what is started then would be left.
+    fn start(&mut self) -> io::Result<Child>;
+}
+
+impl Start for Command {
+    fn start(&mut self) -> io::Result<Child> {
+        let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        self.spawn()
+    }
+}
 
 /// A file or folder that is removed on drop, even if the program is ended from here.
 #[derive(Debug)]
@@ -50,8 +68,7 @@ impl Drop for Temporary {
 }
 
 fn ours() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    OURS.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn remove(path: &Path) {
@@ -70,7 +87,7 @@ fn remove(path: &Path) {
 pub fn end_if_interrupted(
     interrupted: std::sync::Arc<AtomicBool>,
     end: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     // Processes whose parent has ended, such as daemons, become our children instead of the system's.
     let _ = set_child_subreaper(Some(getpid()));
     let wait = move || {
@@ -78,8 +95,15 @@ pub fn end_if_interrupted(
             std::thread::sleep(LOOK);
         }
         std::thread::sleep(PATIENCE);
+        // A thread that doesn't expect its programs to be killed would end this one with the status of a bug.
+        std::panic::set_hook(Box::new(|_| {
+            loop {
+                std::thread::park();
+            }
+        }));
         kill_all();
         std::thread::sleep(PATIENCE_ALONE);
+        let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
         kill_all();
         remove_all();
         end();
@@ -148,7 +172,7 @@ fn parent_of_running(stat: &str) -> Option<Pid> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     use super::*;
 

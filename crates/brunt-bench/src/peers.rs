@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ending::Temporary;
+use crate::ending::{Start, Temporary};
 
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
@@ -101,7 +101,7 @@ impl Tgt {
             ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()?;
+            .start()?;
         let process = Guarded(child);
         let admin = |args: &str| -> io::Result<()> {
             let output = command("tgtadm")
@@ -184,7 +184,7 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
         .args(["-s", "-1", "-p", &port])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()?;
+        .start()?;
     let _server = Guarded(server);
     let begin = Instant::now();
     loop {
@@ -244,7 +244,7 @@ pub fn qemu_img_bench(
         .arg(url)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .start()?;
     let (mut said, mut complained) = (String::new(), String::new());
     child
         .stdout
