@@ -7,6 +7,7 @@
 pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
+pub mod device_path;
 pub mod device_url;
 mod engine;
 mod file_lock;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brunt_core::FileLock;
+use brunt_core::device_path::shown;
 
 use crate::StorageId;
 use crate::open::OpenError;
@@ -102,7 +103,7 @@ pub(super) fn lock(
         }
         notes.push(format!(
             "the file is attached to {} too, which does not see what is written to the file",
-            device.display()
+            shown(&device)
         ));
     }
     let attempts = Attempts::begin();
@@ -240,7 +241,7 @@ fn user_of_loop(device: &Path) -> Option<String> {
         }
         let metadata = fs::metadata(device).ok()?;
         if let Err(user) = attempts.pause_for_disk(&metadata) {
-            return Some(format!("attached to {}, which is {user}", device.display()));
+            return Some(format!("attached to {}, which is {user}", shown(&device)));
         }
     }
 }
