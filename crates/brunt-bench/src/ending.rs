@@ -1,7 +1,7 @@
 //! Ends an interrupted benchmark whose current step takes too long: a measurement, a capture that is made, a peer that
 //! doesn't answer.
 //!
-//! Started once by `brunt-bench`. The rule: a benchmark that looks at [`crate::Console::is_interrupted`] in time ends by
+//! Started once by `brunt-bench`. The rule: a benchmark that asks [`crate::Console::is_interrupted`] in time ends by
 //! itself; otherwise the processes that it started are killed and its files removed here, so that nothing is left.
 
 use std::collections::BTreeSet;
@@ -78,9 +78,9 @@ fn remove(path: &Path) {
     };
 }
 
-/// Starts the thread that waits for an interruption. If the benchmark hasn't ended a while later, it kills all that this
-/// process has started, and if that doesn't end the benchmark either, removes its files and calls `end`, which ends the
-/// program.
+/// Starts the thread that waits for an interruption. If the benchmark hasn't ended a while later, it kills everything
+/// that this process has started, and if that doesn't end the benchmark either, removes its files and calls `end`,
+/// which ends the program.
 ///
 /// # Errors
 /// The system refuses a thread.
