@@ -1,5 +1,5 @@
-//! Paths of files and devices in device URLs. A path is bytes and a URL is text, so `file:` URLs escape what text cannot
-//! express: `file:/tmp/disk%FF.img` (RFC 3986, 2.1).
+//! Paths of files and devices in device URLs. A path is bytes and a URL is text, so `file:` URLs escape what text
+//! cannot express: `file:/tmp/disk%FF.img` (RFC 3986, 2.1).
 //!
 //! The backend `file` decodes, the command line encodes, and messages show paths in this form. The rule: no two paths
 //! have the same form, so a message never names another file than the one that was used. A bare path, without `file:`,
@@ -15,7 +15,8 @@ use crate::device_url::split_options;
 
 const SCHEME: &str = "file:";
 
-/// The path that a `file:` URL names; `place` follows the colon. A percent sign without two hexadecimal digits is itself.
+/// The path that a `file:` URL names; `place` follows the colon. A percent sign without two hexadecimal digits is
+/// itself.
 pub fn decode(place: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(place.len());
     let mut rest = place.as_bytes();
