@@ -14,6 +14,7 @@ use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::sample::{RunSample, extremes, median, process_cpu};
+use crate::ending::Start;
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
@@ -246,7 +247,7 @@ impl OwnSink {
             .args(["sink", "--portal", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .spawn()?;
+            .start()?;
         let mut portal = String::new();
         BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?;
         Ok(OwnSink {
@@ -284,7 +285,7 @@ impl OwnTarget {
             } else {
                 Stdio::inherit()
             })
-            .spawn()?;
+            .start()?;
         let mut portal = String::new();
         // It prints the address first; with --json, on standard error.
         match process.stderr.take() {

@@ -25,6 +25,7 @@ use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
+use crate::ending::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -262,7 +263,7 @@ impl Contestant {
 fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     let mut command = peers::command("nbdkit");
     command.args(["-f", "-U"]).arg(socket).args(["null", SIZE]);
-    let mut child = command.stdout(Stdio::null()).spawn()?;
+    let mut child = command.stdout(Stdio::null()).start()?;
     let begin = Instant::now();
     while !is_listened_at(socket) {
         if child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(10) {
@@ -299,7 +300,7 @@ impl OwnNbdServer {
             .arg(format!("unix:{}", socket.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .spawn()?;
+            .start()?;
         // It prints the portal's address and then the NBD URL, once both are ready.
         let mut lines = BufReader::new(child.stdout.as_mut().expect("piped")).lines();
         let url = lines.nth(1).transpose();

@@ -20,6 +20,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::{median, process_cpu, ratio_words};
+use crate::ending::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -158,7 +159,7 @@ impl PageBench {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut run = PageRun(command.spawn().map_err(BenchError::failed)?);
+        let mut run = PageRun(command.start().map_err(BenchError::failed)?);
         let threads = PageThreads::of(run.0.id());
         let mut said = BufReader::new(run.0.stderr.take().expect("piped"));
         let mut viewers = Vec::new();

@@ -3,9 +3,11 @@
 
 use std::io::{self, Read};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::ending::{Start, Temporary};
 
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
@@ -75,16 +77,7 @@ pub enum Medium {
 pub struct Tgt {
     process: Guarded,
     url: String,
-    _backing: Option<Backing>,
-}
-
-/// A file that is removed on drop.
-struct Backing(PathBuf);
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+    _backing: Option<Temporary>,
 }
 
 const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
@@ -108,7 +101,7 @@ impl Tgt {
             ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()?;
+            .start()?;
         let process = Guarded(child);
         let admin = |args: &str| -> io::Result<()> {
             let output = command("tgtadm")
@@ -141,7 +134,7 @@ impl Tgt {
             }
             Medium::Memory => {
                 let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
-                let backing = Backing(path.clone());
+                let backing = Temporary::new(path.clone());
                 std::fs::File::create(&path)?.set_len(size_bytes)?;
                 admin(&format!(
                     "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
@@ -191,7 +184,7 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
         .args(["-s", "-1", "-p", &port])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()?;
+        .start()?;
     let _server = Guarded(server);
     let begin = Instant::now();
     loop {
@@ -251,7 +244,7 @@ pub fn qemu_img_bench(
         .arg(url)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .start()?;
     let (mut said, mut complained) = (String::new(), String::new());
     child
         .stdout

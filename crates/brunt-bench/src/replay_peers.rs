@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use brunt_trace::BlockRequest;
 
+use crate::ending::Start;
 use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};
@@ -198,7 +199,7 @@ impl Turn<'_> {
         } else {
             Stdio::null()
         });
-        let mut program = Group(command.spawn().map_err(io)?);
+        let mut program = Group(command.start().map_err(io)?);
         let pipe = program.0.stdin.take();
         let deadline = Instant::now() + START_MAX + self.span * TIMES_MAX;
         let status = std::thread::scope(|scope| {

@@ -1,14 +1,15 @@
 //! A folder for the files of a measurement, used by every benchmark that writes any.
 //!
-//! The rule: it is removed on drop, even if the measurement fails.
+//! The rule: it is removed on drop, even if the measurement fails or is interrupted.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::BenchError;
+use crate::ending::Temporary;
 
 /// A folder that is removed on drop.
-pub struct Scratch(PathBuf);
+pub struct Scratch(Temporary);
 
 impl Scratch {
     /// Creates a folder for the benchmark `bench`, in `parent` or in the system's temporary folder.
@@ -21,18 +22,18 @@ impl Scratch {
         let made = fs::create_dir_all(&parent).and_then(|()| unused(&parent, &name));
         // Absolute, because programs under test may run in other working directories.
         let made = made.and_then(|folder| folder.canonicalize());
-        made.map(Scratch)
+        made.map(|folder| Scratch(Temporary::new(folder)))
             .map_err(|error| BenchError::usage(format!("{}: {error}", parent.join(name).display())))
     }
 
     /// A path in it.
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 }
 
@@ -49,13 +50,6 @@ fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
         }
     }
     unreachable!("a folder has no room for so many others")
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // On failure, the folder is left to the system's cleanup.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

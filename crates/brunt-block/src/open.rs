@@ -3,9 +3,11 @@
 //!
 //! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_core::device_path::encode_bare;
 use brunt_core::device_url::{MASK, is_secret_key, split_options, without_secrets};
 use brunt_core::units::{format_duration, parse_duration, parse_size};
 
@@ -273,7 +275,8 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
 /// A parsed URL: its backend, the backend's argument and options, and the layers.
 pub(crate) struct Parsed<'a> {
     pub entry: BackendEntry,
-    pub argument: &'a str,
+    /// For a file, as in a `file:` URL, whether the URL has a scheme or not.
+    pub argument: Cow<'a, str>,
     pub options: UrlOptions,
     pub layers: Vec<(&'static LayerEntry, String)>,
 }
@@ -334,14 +337,14 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
         layers,
     } = parse(text, tables, read_only, nesting)?;
     if let Some(permit) = &tables.permit {
-        permit.check(entry.name, argument)?;
+        permit.check(entry.name, &argument)?;
         for (layer, value) in &layers {
             if let Some(file) = layer.file {
-                permit.check("file", file(value))?;
+                permit.check("file", &encode_bare(file(value)))?;
             }
         }
     }
-    let mut backend = (entry.open)(argument, &mut options)?;
+    let mut backend = (entry.open)(&argument, &mut options)?;
     assert!(
         options.pairs.is_empty(),
         "{} lists an option that it does not take: {options:?}",
@@ -358,18 +361,18 @@ fn entry_of<'a>(
     text: &str,
     place: &'a str,
     tables: &Tables,
-) -> Result<(&'a str, BackendEntry), OpenError> {
+) -> Result<(Cow<'a, str>, BackendEntry), OpenError> {
     let path = tables.path.expect("the table says what a plain path is");
     let Some((scheme, argument)) = place
         .split_once(':')
         .filter(|(scheme, _)| !scheme.contains('/'))
     else {
-        return Ok((place, path));
+        return Ok((encode_bare(place), path));
     };
     match tables.backends.iter().find(|entry| entry.name == scheme) {
-        Some(entry) => Ok((argument, *entry)),
+        Some(entry) => Ok((argument.into(), *entry)),
         // A file whose name contains the colon.
-        None if std::path::Path::new(place).exists() => Ok((place, path)),
+        None if std::path::Path::new(place).exists() => Ok((encode_bare(place), path)),
         None => Err(OpenError::UnknownBackend {
             url: without_secrets(text),
             scheme: scheme.to_string(),

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use brunt_core::device_path::shown;
 use brunt_core::device_url::without_secrets;
 use brunt_core::units::UnitError;
 
@@ -53,7 +54,7 @@ pub enum OpenError {
     #[error(transparent)]
     Unit(#[from] UnitError),
     /// An operating system error.
-    #[error("{what} {}: {source}", without_secrets(&path.to_string_lossy()))]
+    #[error("{what} {}: {source}", without_secrets(&shown(path).to_string()))]
     Os {
         /// The failed operation, such as "cannot open".
         what: &'static str,
@@ -63,7 +64,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// A block device that is in use.
-    #[error("{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data", path.display())]
+    #[error(
+        "{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data",
+        shown(path)
+    )]
     InUse {
         /// The device.
         path: PathBuf,

@@ -125,7 +125,7 @@ pub fn foresee_url_with(
         mut options,
         layers,
     } = open::parse(text, &tables(more), false, 0)?;
-    let Some(known) = (entry.foresee)(argument, &mut options)? else {
+    let Some(known) = (entry.foresee)(&argument, &mut options)? else {
         return Ok(None);
     };
     // Layers check only sizes and blocks, so a null device of that size and block shows whether they fit.

@@ -43,8 +43,8 @@ pub enum HistogramError {
 ///
 /// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Only the
 /// octaves from the shortest to the longest recorded latency take memory: 8 KiB each, 280 KiB for
-/// all 35. An empty histogram takes none.
-#[derive(Clone)]
+/// all 35. An empty histogram takes none, and a copy no octave in which nothing is counted outside
+/// of the shortest and the longest latency.
 pub struct Histogram {
     /// Index of the bucket of `counts[0]`; always the first bucket of an octave.
     first: usize,
@@ -53,6 +53,24 @@ pub struct Histogram {
     sum: u128,
     min: u64,
     max: u64,
+}
+
+/// A histogram that is cleared and filled again keeps the memory of the longest latency that it
+/// ever counted. Its copies, one for each interval of a run, don't.
+impl Clone for Histogram {
+    fn clone(&self) -> Histogram {
+        // Not from `min` and `max`: a peer may have sent any.
+        let counts = |octave: &[u64]| octave.iter().any(|count| *count > 0);
+        let octaves = || self.counts.chunks(OCTAVE);
+        let first = octaves().position(counts).unwrap_or(0);
+        let end = octaves().rposition(counts).map_or(first, |last| last + 1);
+        let used = first * OCTAVE..end * OCTAVE;
+        Histogram {
+            first: self.first + used.start,
+            counts: self.counts[used].to_vec(),
+            ..*self
+        }
+    }
 }
 
 /// The bucket of a latency.
@@ -419,6 +437,31 @@ mod tests {
     }
 
     /// Memory is allocated only for recorded octaves, and grows in both directions without moving counts.
+    /// One long latency doesn't make the copies of all later intervals large.
+    #[test]
+    fn a_copy_takes_only_what_it_counts() {
+        let mut histogram = Histogram::new();
+        for latency in [300, 5_000, NANOS_MAX + 7] {
+            histogram.record(Nanos(latency));
+        }
+        let copy = histogram.clone();
+        assert_eq!(copy, histogram);
+        assert_eq!(copy.counts.len(), histogram.counts.len());
+        histogram.clear();
+        assert_eq!(histogram.clone().counts.capacity(), 0);
+        histogram.record(Nanos(5_000));
+        let mut copy = histogram.clone();
+        assert_eq!(copy, histogram);
+        assert_eq!(copy.counts.capacity(), OCTAVE);
+        assert!(histogram.counts.len() > 30 * OCTAVE);
+        // It still takes any latency.
+        for latency in [300, NANOS_MAX] {
+            copy.record(Nanos(latency));
+            histogram.record(Nanos(latency));
+        }
+        assert_eq!(copy, histogram);
+    }
+
     #[test]
     fn memory_is_that_of_what_was_counted() {
         let mut histogram = Histogram::new();

@@ -10,34 +10,43 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// How long a signal that another thread handled may go unnoticed.
-const LOOK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The flag that stops this process.
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Ends every wait for input, here and in other threads, once the flag is set. Only the first call has an effect.
+/// Ends every wait for input or for room for output, here and in other threads, once the flag is set. Only the first call
+/// has an effect.
 pub fn stop_on(flag: Arc<AtomicBool>) {
     let _ = STOP.set(flag);
 }
 
-/// The program was asked to stop while waiting for input.
+/// The flag of [`stop_on`], for waits that don't end by themselves.
+pub(crate) fn stop_flag() -> Option<Arc<AtomicBool>> {
+    STOP.get().cloned()
+}
+
+/// The program was asked to stop while waiting for another process.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted while waiting for input")]
-struct Stopped;
+#[error("interrupted while waiting for {0}")]
+struct Stopped(&'static str);
 
 /// The error of a read that ends because the program was asked to stop.
 pub fn stopped() -> io::Error {
-    io::Error::other(Stopped)
+    io::Error::other(Stopped("input"))
 }
 
-/// Whether an error is [`stopped`].
+/// The same for a write.
+pub(crate) fn stopped_writing() -> io::Error {
+    io::Error::other(Stopped("a reader"))
+}
+
+/// Whether an error says that a wait ended because the program was asked to stop.
 pub fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Stopped>())
 }
@@ -78,19 +87,23 @@ impl InputFile {
         let kind = file.metadata()?.file_type();
         Ok(InputFile {
             is_stream: kind.is_fifo() || kind.is_socket() || kind.is_char_device(),
-            stop: STOP.get().cloned(),
+            stop: stop_flag(),
             file,
         })
     }
 
     /// Waits until data or the end of the file is available.
     fn wait(&self) -> io::Result<()> {
+        let timeout = LOOK.try_into().ok();
         loop {
             let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
             if self.stop.as_ref().is_some_and(is_set) {
                 return Err(stopped());
             }
-            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&LOOK)) {
+            match poll(
+                &mut [PollFd::new(&self.file, PollFlags::IN)],
+                timeout.as_ref(),
+            ) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(error.into()),

@@ -1,17 +1,19 @@
 //! Shared by every crate of Brunt: units, the clock, seeded random numbers, histograms, the parts of
-//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading files
-//! that users name, the clock and this process's resource usage. It has no knowledge of storage.
+//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading and
+//! writing files that users name, the clock and this process's resource usage. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "clock_gettime")]
 pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
+pub mod device_path;
 pub mod device_url;
 mod engine;
 mod file_lock;
 pub mod histogram;
 pub mod input;
+pub mod output;
 #[allow(
     unsafe_code,
     reason = "a request for a cache line reads nothing, and the place is one of ours"

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_block::OpenError;
 use brunt_block::table::{BACKENDS, BackendEntry, Permit};
+use brunt_core::device_path;
 use brunt_load::LOADS;
 
 /// The list of permissions.
@@ -230,7 +231,9 @@ impl AllowList {
         let Some(only) = &self.only else { return true };
         only.iter().any(|allowed| match allowed {
             Allowed::Backend(name) => name == backend,
-            Allowed::Path(path) => backend == FILE && leads_into(Path::new(argument), path),
+            Allowed::Path(path) => {
+                backend == FILE && leads_into(&device_path::decode(argument), path)
+            }
             Allowed::Fault(..) | Allowed::Serve(_) | Allowed::Service => false,
         })
     }

@@ -10,15 +10,22 @@ use brunt_block::open::BackendEntry;
 use brunt_block::signature::{self, Detector, LookError, Looked};
 use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
+use brunt_core::device_path;
 use brunt_core::device_url::without_secrets;
 use brunt_host::AllowList;
 use brunt_store::nbd::CertificateFileError;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::cli::{Failure, Output};
 
 /// Backends that the crates above `brunt-block` add to its table.
 pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
     LazyLock::new(|| [brunt_iscsi::BACKENDS, brunt_store::BACKENDS].concat());
+
+/// Parses a device URL on the command line: text, or a path of any bytes.
+pub fn url_parser() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(device_path::from_argument)
+}
 
 /// Opens a device; `read_only` when nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::subject::SubjectCapture;
 use crate::BenchError;
+use crate::ending::Start;
 use crate::peers;
 use crate::program;
 use crate::scratch::Scratch;
@@ -190,7 +191,7 @@ impl Program {
             .stdout(File::create(&said).map_err(tell)?)
             .stderr(File::create(&complained).map_err(tell)?);
         let start = Instant::now();
-        let child = on_cores(self.cores(), || command.spawn()).map_err(tell)?;
+        let child = on_cores(self.cores(), || command.start()).map_err(tell)?;
         let spent = Spent::wait(child).map_err(tell)?;
         let wall = start.elapsed();
         if !spent.status.success() {

@@ -14,6 +14,7 @@ use brunt_lab::Lab;
 use serde_json::{Value, json};
 
 use super::testbed::serve_agent;
+use crate::ending::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
@@ -68,7 +69,7 @@ pub(super) fn measure(
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
+            .start();
         let spent = Spent::wait(child.map_err(BenchError::failed)?).map_err(BenchError::failed)?;
         if !spent.status.success() {
             return Err(BenchError::failed(format!(

@@ -22,6 +22,7 @@ use rustix::time::Timespec;
 use serde_json::{Value, json};
 
 use super::testbed::{PATIENCE, PROGRAM, Testbed};
+use crate::ending::Start;
 use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
@@ -160,7 +161,7 @@ fn start_bare(testbed: &Testbed) -> Result<(f64, f64), BenchError> {
         sleeper.args(["hosts", &format!("--sleep-until={}", at.0)]);
         sleeper.stdin(Stdio::null()).stdout(Stdio::piped());
         host.host.place(&mut sleeper).map_err(BenchError::failed)?;
-        let mut child = sleeper.spawn().map_err(BenchError::failed)?;
+        let mut child = sleeper.start().map_err(BenchError::failed)?;
         let stdout = child.stdout.take().expect("piped");
         sleepers.push((Guarded::of(child), BufReader::new(stdout)));
     }

@@ -13,6 +13,7 @@ use brunt_host::{Authority, ConnectOptions, ControllerTls, HostAddress, HostPlac
 use brunt_lab::{Carrier, Host, Lab, LinkConfig};
 
 use super::LinkKind;
+use crate::ending::Start;
 use crate::peers::{Guarded, command, have};
 use crate::program;
 use crate::scratch::Scratch;
@@ -250,7 +251,7 @@ fn serve_ssh(
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     host.place(&mut sshd).map_err(BenchError::failed)?;
-    let server = Guarded::of(sshd.spawn().map_err(BenchError::failed)?);
+    let server = Guarded::of(sshd.start().map_err(BenchError::failed)?);
     let begin = Instant::now();
     while host
         .run(|| TcpStream::connect((host.address(), 22)))
@@ -292,7 +293,7 @@ pub(super) fn serve_agent(
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     host.place(&mut agent).map_err(BenchError::failed)?;
-    let mut child = agent.spawn().map_err(BenchError::failed)?;
+    let mut child = agent.start().map_err(BenchError::failed)?;
     let stdout = child.stdout.take().expect("piped");
     let server = Guarded::of(child);
     let mut line = String::new();

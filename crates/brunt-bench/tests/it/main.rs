@@ -1,7 +1,10 @@
 //! The program `brunt-bench`, called as a user does. The measurements of its subjects are tested where `brunt` is.
 
-use std::process::{Command, Output};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
@@ -31,4 +34,60 @@ fn a_subject_prints_its_figures_as_one_object() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     serde_json::from_slice::<Value>(&output.stdout).expect("one object");
+}
+
+/// Subjects that take long without a look at Ctrl-C, or start other programs.
+const LONG: &[&[&str]] = &[
+    &["iscsi", "--rounds", "50"],
+    &["nbd", "--rounds", "50"],
+    &["capture", "--quick"],
+    &["hosts"],
+    &["page"],
+    &["load", "--rounds", "50"],
+    &["verdicts"],
+];
+
+/// One SIGINT ends every subject within seconds, at any moment, and nothing is left of it.
+#[test]
+fn one_interrupt_ends_a_subject_and_leaves_nothing() {
+    for (index, arguments) in LONG.iter().enumerate() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let process = Command::new(env!("CARGO_BIN_EXE_brunt-bench"))
+            .args(*arguments)
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("brunt-bench starts");
+        std::thread::sleep(Duration::from_millis(100 + 300 * index as u64));
+        let begin = Instant::now();
+        let id = process.id();
+        // It fails if the subject has ended: programs that it needs are missing here.
+        let _ = kill_process(Pid::from_child(&process), Signal::INT);
+        let output = process.wait_with_output().expect("a child of ours");
+        let took = begin.elapsed();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .expect("it is there")
+            .chain(std::fs::read_dir("/dev/shm").expect("Linux"))
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("brunt-bench-") && name.ends_with(&format!("-{id}")))
+            .collect();
+        assert!(left.is_empty(), "{arguments:?} left {left:?}");
+        if matches!(output.status.code(), Some(1 | 2)) {
+            assert!(!said.contains("interrupted"), "{arguments:?}: {said}");
+            continue;
+        }
+        assert_eq!(
+            output.status.code(),
+            Some(130),
+            "{arguments:?}: {said} {:?}",
+            output.status.signal()
+        );
+        assert!(said.contains("interrupted"), "{arguments:?}: {said}");
+        // Two seconds of patience, and a machine that does other work.
+        assert!(took < Duration::from_secs(15), "{arguments:?}: {took:?}");
+    }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brunt_core::Nanos;
+use brunt_core::device_path::{self, shown};
 
 use super::medium::{self, Medium};
 use super::{TRANSFER_BYTES_MAX, in_size};
@@ -73,12 +74,27 @@ pub const ENTRY: BackendEntry = BackendEntry {
     ],
     open: |path, options| {
         Ok(Arc::new(FileBackend::open(
-            Path::new(path),
+            &named(path)?,
             &FileOptions::take(options)?,
         )?))
     },
-    foresee: |path, options| medium::foresee(Path::new(path), &FileOptions::take(options)?),
+    foresee: |path, options| medium::foresee(&named(path)?, &FileOptions::take(options)?),
 };
+
+/// The path that a URL names. Refuses one whose percent signs were meant as they are.
+fn named(place: &str) -> Result<PathBuf, OpenError> {
+    let path = device_path::decode(place);
+    let literal = Path::new(place);
+    if path != literal && !path.exists() && literal.exists() {
+        return Err(OpenError::Refused(format!(
+            "file:{place} is {}, which doesn't exist; for the file of exactly this name, write file:{}, or its path without \
+             file:",
+            shown(&path),
+            device_path::encode(literal)
+        )));
+    }
+    Ok(path)
+}
 
 /// Options for opening a file; [`ENTRY`] explains each.
 #[derive(Clone, Debug)]
@@ -172,7 +188,7 @@ impl FileBackend {
     pub fn open(path: &Path, options: &FileOptions) -> Result<FileBackend, OpenError> {
         let medium = medium::open(path, options)?;
         let info = DeviceInfo {
-            name: path.display().to_string(),
+            name: shown(path).to_string(),
             block_bytes: medium.block_bytes,
             size_bytes: medium.size_bytes,
             physical_block_bytes: medium.physical_block_bytes,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brunt_core::FileLock;
+use brunt_core::device_path::shown;
 
 use crate::StorageId;
 use crate::open::OpenError;
@@ -113,7 +114,7 @@ pub(super) fn lock(
         }
         notes.push(format!(
             "the file is attached to {} too, which does not see what is written to the file",
-            device.display()
+            shown(&device)
         ));
     }
     let attempts = Attempts::begin();
@@ -253,7 +254,7 @@ fn user_of_loop(device: &Path) -> Option<String> {
         }
         let metadata = fs::metadata(device).ok()?;
         if let Err(still) = attempts.pause_for_disk(&metadata) {
-            let (device, user) = (device.display(), still.by);
+            let (device, user) = (shown(&device), still.by);
             return Some(format!("attached to {device}, which is {user}"));
         }
     }

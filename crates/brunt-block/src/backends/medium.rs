@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use brunt_core::FileLock;
+use brunt_core::device_path::shown;
 use brunt_core::random::Random;
 use brunt_core::units::format_size;
 
@@ -148,7 +149,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if !block_device && !kind.is_file() {
         return Err(OpenError::Refused(format!(
             "{} is neither a file nor a block device",
-            path.display()
+            shown(path)
         )));
     }
     fits_one_that_exists(path, options)?;
@@ -192,7 +193,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if whole == 0 {
         return Err(OpenError::Refused(format!(
             "{} has {size_bytes} bytes, less than one block of {block_bytes}; size=1GiB&create=yes makes a file",
-            path.display()
+            shown(path)
         )));
     }
     let physical_block_bytes = match block_device {
@@ -235,13 +236,13 @@ fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenEr
     if options.lay_out {
         return Err(OpenError::Refused(format!(
             "lay_out=yes writes to a file that create=yes or temporary=yes makes; {} is there already",
-            path.display()
+            shown(path)
         )));
     }
     if options.size_bytes.is_some() {
         return Err(OpenError::Refused(format!(
             "size= creates a file of that size and needs create=yes; {} already exists",
-            path.display()
+            shown(path)
         )));
     }
     Ok(())
@@ -343,7 +344,7 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     OpenError::Refused(format!(
         "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
          reads and writes at once; use block={smallest}{way_out}",
-        path.display()
+        shown(path)
     ))
 }
 
@@ -373,7 +374,7 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
     if is_device_name(path) && !path.exists() {
         return Err(OpenError::Refused(format!(
             "there is no {}, and a file of that name would be in memory: create files elsewhere",
-            path.display()
+            shown(path)
         )));
     }
     Ok(size_bytes)
@@ -397,13 +398,13 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     if !metadata.is_file() {
         return Err(OpenError::Refused(format!(
             "{} is not a file: leave out size= and create=",
-            path.display()
+            shown(path)
         )));
     }
     if metadata.len() > size_bytes {
         return Err(OpenError::Refused(format!(
             "{} already exists with {}, which is more than size={}; remove it, or omit size= and create=",
-            path.display(),
+            shown(path),
             format_size(metadata.len()),
             format_size(size_bytes)
         )));

@@ -1,5 +1,6 @@
 //! Determines a job's file or device, the part of it that is used, and when the job ends.
 
+use brunt_core::device_path::encode_bare;
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
 use brunt_load::block::workload::{Region, StopCondition};
@@ -263,7 +264,7 @@ impl Draft<'_> {
         Ok(if is_device {
             path + &query
         } else {
-            format!("file:{path}{query}")
+            format!("file:{}{query}", encode_bare(&path))
         })
     }
 

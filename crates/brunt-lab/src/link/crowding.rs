@@ -2,9 +2,11 @@
 //! arrive without a pause, or processes wait for cores. A line that isn't full then was limited by the machine: hosts
 //! and emulator share its cores, unlike real machines.
 //!
-//! Called by [`super::driver`] on every turn. The rule: only such windows count, and only for links that
-//! do nothing but limit the rate. A sender that waits for replies, backs off after losses, or is slow
-//! while cores are idle says nothing about the link.
+//! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
+//! limit the rate, and only if a queue formed in front of the line: a sender that wants more than it gets sends faster
+//! than the line whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or
+//! is slow while cores are idle says nothing about the link. One that paces bursts longer than [`BACKLOG_BYTES_MIN`]
+//! looks like one that wants more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,6 +27,10 @@ const SLEPT_SHARE_MAX: f64 = 0.2;
 const WAITED_SHARE_MIN: f64 = 0.3;
 /// A line that sent for less than this share of a window had little to send.
 const SENT_SHARE_MIN: f64 = 0.1;
+/// A line in front of which never more than this waited was offered no more than it sent: single packets come close to
+/// each other by chance, or because their sender had to wait for a core. That is 16 packets; TCP that wants more sends
+/// trains of up to 43, and several in a row.
+const BACKLOG_BYTES_MIN: u64 = 16 * 1514;
 /// Cores idle for less than this share of a window count as all busy.
 const IDLE_SHARE_MAX: f64 = 0.05;
 /// The same while processes waited: a process may wait behind another
@@ -72,16 +78,24 @@ impl Crowding {
         self.slept_nanos += nanos;
     }
 
-    /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate.
+    /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate. `backlogs`:
+    /// the bytes that waited for each at most; they start over with the next window.
     #[inline]
-    pub(super) fn on_turn(&mut self, now: Nanos, lines: [bool; 2], lanes: &[Shared; 2]) {
+    pub(super) fn on_turn(
+        &mut self,
+        now: Nanos,
+        lines: [bool; 2],
+        backlogs: [&mut u64; 2],
+        lanes: &[Shared; 2],
+    ) {
         if now.since(self.start) >= WINDOW {
-            self.end(now, lines == [true; 2], lanes);
+            let backlogs = backlogs.map(std::mem::take);
+            self.end(now, lines == [true; 2], backlogs, lanes);
         }
     }
 
     #[cold]
-    fn end(&mut self, now: Nanos, are_lines: bool, lanes: &[Shared; 2]) {
+    fn end(&mut self, now: Nanos, are_lines: bool, backlogs: [u64; 2], lanes: &[Shared; 2]) {
         let nanos = now.0 - self.start.0;
         let [stat, pressure] =
             [&self.stat, &self.pressure].map(|file| file.as_ref().filter(|_| are_lines));
@@ -102,7 +116,7 @@ impl Crowding {
         };
         for lane in [0, 1] {
             let sent = sent_nanos[lane] - self.sent_nanos[lane];
-            if seen.is_crowded(sent) {
+            if seen.is_crowded(sent, backlogs[lane]) {
                 add(&lanes[lane].counters.crowded_nanos, nanos);
                 add(&lanes[lane].counters.crowded_sent_nanos, sent);
             }
@@ -126,15 +140,17 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the window counts for a direction that sent for `sent` of its nanoseconds.
-    fn is_crowded(&self, sent: u64) -> bool {
+    /// Whether the window counts for a direction that sent for `sent` of its nanoseconds, and in front of which
+    /// `backlog_bytes` waited at most.
+    fn is_crowded(&self, sent: u64, backlog_bytes: u64) -> bool {
         let share = |part: u64| part as f64 / self.nanos as f64;
         let Some(idle) = self.idle_share else {
             return false;
         };
         let without_pause = share(self.slept) < SLEPT_SHARE_MAX && idle < IDLE_SHARE_MAX;
         let waiting = share(self.waited) >= WAITED_SHARE_MIN && idle < IDLE_SHARE_MAX_WAITING;
-        share(sent) >= SENT_SHARE_MIN && (without_pause || waiting)
+        let was_offered_more = share(sent) >= SENT_SHARE_MIN && backlog_bytes >= BACKLOG_BYTES_MIN;
+        was_offered_more && (without_pause || waiting)
     }
 }
 
@@ -212,9 +228,9 @@ mod tests {
         assert_eq!(waited("some avg10=11.07"), None);
     }
 
-    /// Only a line with something to send, on a machine with nothing to spare, might have carried more elsewhere.
+    /// Only a line with more to send, on a machine with nothing to spare, might have carried more elsewhere.
     #[test]
-    fn all_three_are_needed() {
+    fn traffic_a_queue_and_busy_cores_are_all_needed() {
         let check =
             |slept: u64, sent: u64, idle_share: Option<f64>, waited: u64, expected: bool| {
                 let seen = Seen {
@@ -224,10 +240,11 @@ mod tests {
                     waited,
                 };
                 assert_eq!(
-                    seen.is_crowded(sent),
+                    seen.is_crowded(sent, BACKLOG_BYTES_MIN),
                     expected,
                     "{slept} {sent} {idle_share:?} {waited}"
                 );
+                assert!(!seen.is_crowded(sent, BACKLOG_BYTES_MIN - 1));
             };
         check(0, 550, Some(0.0), 0, true);
         check(100, 550, Some(0.04), 0, true);

@@ -73,6 +73,8 @@ struct Lane {
     rules: Rules,
     /// Whether the settings do nothing but limit the rate.
     is_at_most_a_line: bool,
+    /// Maximum bytes that waited for the line in the current window of [`Crowding`].
+    backlog_bytes: u64,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
     /// The rule by which connections are reset, and whether there were more connections than can be tracked.
@@ -194,6 +196,7 @@ fn carry(
         crowding.on_turn(
             now,
             lanes.each_ref().map(|lane| lane.is_at_most_a_line),
+            lanes.each_mut().map(|lane| &mut lane.backlog_bytes),
             &control.lanes,
         );
         if worked || now.since(last_work) < IDLE_SPIN {
@@ -246,6 +249,7 @@ impl Lane {
             added: Histogram::new(),
             out: Merger::new(ends[1 - this]),
             is_at_most_a_line: settings.is_at_most_a_line(),
+            backlog_bytes: 0,
             rules: Rules::new(settings, direction_seed(seed, this as u64)),
             parted: Vec::new(),
             slow_close,
@@ -409,6 +413,7 @@ impl Lane {
             add(&counters.line_sent_nanos, time.sent);
             add(&counters.line_lost_nanos, time.lost);
             add(&counters.ordered_nanos, time.ordered);
+            self.backlog_bytes = self.backlog_bytes.max(time.backlog_bytes);
         }
         self.out.settle(now, &mut written);
         note(&written, counters);

@@ -76,7 +76,8 @@ pub struct Rules {
     line_time: LineTime,
 }
 
-/// How a line's time was used, and how long packets waited for order. In nanoseconds.
+/// How a line's time was used, how long packets waited for order, and how many waited for the line. Times in
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineTime {
     /// Sending.
@@ -85,6 +86,8 @@ pub struct LineTime {
     pub lost: u64,
     /// Total extra time that packets took to keep their order.
     pub ordered: u64,
+    /// Maximum bytes that waited in front of the line when a packet arrived; all there are if the queue was full.
+    pub backlog_bytes: u64,
 }
 
 impl Rules {
@@ -171,6 +174,7 @@ impl Rules {
             });
         }
         let Some(sent) = self.send(looked, now, frame_bytes) else {
+            self.line_time.backlog_bytes = u64::MAX;
             return PacketFate::QueueFull;
         };
         // Always drawn in this order, whether needed or not, so that one setting
@@ -230,6 +234,7 @@ impl Rules {
         let came = looked.0.clamp(now.0.saturating_sub(BACK_NANOS_MAX), now.0);
         self.line_time.lost += came.saturating_sub(idle_since);
         self.line_time.sent += nanos as u64;
+        self.line_time.backlog_bytes = self.line_time.backlog_bytes.max(waiting as u64);
         self.line_free = Nanos(self.line_free.0.max(came).saturating_add(nanos as u64));
         let sent = self.line_free.max(now);
         if self.settings.queue_packets.is_some() {
@@ -285,6 +290,8 @@ fn unit(draw: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use statrs::distribution::{Binomial, DiscreteCDF};
 
     use super::*;
@@ -308,6 +315,38 @@ mod tests {
             PacketFate::Deliver(delivery) => Some(*delivery),
             _ => None,
         }
+    }
+
+    /// A sender below the line's rate leaves no queue, even if it has to wait for a core now and then; one that wants more
+    /// than the line does.
+    #[test]
+    fn a_queue_shows_whether_a_line_was_offered_more() {
+        let check = |text: &str, gap: u64, late: &dyn Fn(u64) -> u64, expected: fn(u64) -> bool| {
+            let mut rules = Rules::new(of(text), 1);
+            for number in 0..2000 {
+                let sent = Nanos(number * gap);
+                rules.on_packet(sent.after(Duration::from_nanos(late(number))), 1442);
+            }
+            let LineTime { backlog_bytes, .. } = rules.take_line_time();
+            assert!(expected(backlog_bytes), "{text} {gap}: {backlog_bytes}");
+            assert_eq!(rules.take_line_time(), LineTime::default());
+        };
+        let line = "rate = \"10Mb/s\"";
+        let punctual = |_| 0;
+        check(line, 2_000_000, &punctual, |bytes| bytes == 0);
+        // Every hundredth to tenth packet waits for a core, and those that follow come right after it.
+        let for_a_core = |number: u64| 2_000_000 * 9u64.saturating_sub(number % 100);
+        check(line, 2_000_000, &for_a_core, |bytes| {
+            (1..16 * 1514).contains(&bytes)
+        });
+        // Trains of 43 packets at two thirds of the rate: the sender had no core in between.
+        let in_trains = |number: u64| 1_750_000 * (42 - number % 43);
+        check(line, 1_750_000, &in_trains, |bytes| bytes > 16 * 1514);
+        check(line, 1_000_000, &punctual, |bytes| bytes > 16 * 1514);
+        // However short the queue.
+        let short = "rate = \"10Mb/s\"\nqueue = \"10KiB\"";
+        check(short, 1_000_000, &punctual, |bytes| bytes == u64::MAX);
+        check(short, 2_000_000, &punctual, |bytes| bytes == 0);
     }
 
     /// Exact bounds: outside of them only once in 10^6 tries.
@@ -484,6 +523,7 @@ mod tests {
             sent: 10_020_000,
             lost: 990_000_000,
             ordered: 0,
+            backlog_bytes: late.line_time.backlog_bytes,
         };
         assert_eq!(
             (late.take_line_time(), late.take_line_time()),

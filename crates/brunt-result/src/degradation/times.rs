@@ -110,10 +110,10 @@ impl<'a> TimesTogether<'a> {
     fn ages(&self, last: &IntervalFigures) -> impl Iterator<Item = (u64, u64, bool)> {
         let length = ((last.end_s - last.start_s) * 0.999e9) as u64;
         let more = (self.more_us * 1e3) as u64;
-        let ages = last.times.iter().flat_map(|times| &times.waiting);
-        ages.map(move |(age, count)| match *age >= length {
-            true => (age + more, *count, true),
-            false => (*age, *count, false),
+        let ages = last.times.iter().flat_map(|times| times.waiting());
+        ages.map(move |(age, count)| match age >= length {
+            true => (age + more, count, true),
+            false => (age, count, false),
         })
     }
 
@@ -144,8 +144,7 @@ impl<'a> TimesTogether<'a> {
             return (!known.is_empty()).then(|| median(known));
         }
         let each = self.parts.iter().filter_map(|(one, _)| one.times.as_ref());
-        let mut counted: Vec<(u64, u64)> =
-            each.flat_map(|times| &times.answered).copied().collect();
+        let mut counted: Vec<(u64, u64)> = each.flat_map(|times| times.answered()).collect();
         if let Some(last) = self.last {
             counted.extend(self.ages(last).map(|(age, count, _)| (age, count)));
         }

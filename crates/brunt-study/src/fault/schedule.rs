@@ -216,7 +216,7 @@ impl RunHook for FaultSchedule {
     }
 
     fn sum_up(&mut self, run: &mut RunSummary, outcome: &Outcome) {
-        let series = self.series.of(outcome);
+        let series = std::mem::take(&mut self.series).of(outcome);
         run.faults = FaultSummary::of(&self.records, outcome.start, outcome.end, &series);
         run.phases = FaultSummary::phases(&run.faults, &series);
     }

@@ -1,5 +1,8 @@
 //! The series of a run's intervals from which [`brunt_result::degradation`] computes the effects of its
 //! faults, collected by the schedule during the run.
+//!
+//! The rule: an interval takes at most some hundred bytes, because all of them stay in memory until the faults of every
+//! run of a point have been judged together.
 
 use brunt_core::Nanos;
 use brunt_result::{Interval, Outcome, RequestStatus};
@@ -21,14 +24,14 @@ impl Series {
     }
 
     /// The intervals with times from the start of measuring, which is known only after the run.
-    pub fn of(&self, outcome: &Outcome) -> Vec<IntervalFigures> {
+    pub fn of(self, outcome: &Outcome) -> Vec<IntervalFigures> {
         let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
-        let timed = |(start, end, stretch): &(Nanos, Nanos, IntervalFigures)| IntervalFigures {
-            start_s: seconds(*start),
-            end_s: seconds(*end),
-            ..stretch.clone()
+        let timed = |(start, end, stretch): (Nanos, Nanos, IntervalFigures)| IntervalFigures {
+            start_s: seconds(start),
+            end_s: seconds(end),
+            ..stretch
         };
-        self.intervals.iter().map(timed).collect()
+        self.intervals.into_iter().map(timed).collect()
     }
 }
 

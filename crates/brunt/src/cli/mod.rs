@@ -13,7 +13,7 @@ mod failure;
 mod output;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -89,6 +89,11 @@ pub fn main() -> ExitCode {
             // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
             let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
             let output = Output::new(json, interrupted.clone(), hangup);
+            if !error.use_stderr() && !io::stdout().is_terminal() {
+                // Help and version, to a pipe that may be full.
+                output.bytes(error.to_string().as_bytes());
+                std::process::exit(error.exit_code());
+            }
             // The message may quote a URL that contains a password.
             let hidden = words_with_secrets();
             let shown = hidden

@@ -1,18 +1,24 @@
 //! Output of commands: lines for people or one JSON object, notes, and whether the user has interrupted.
 //!
-//! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic.
+//! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic, and
+//! one Ctrl-C ends the wait for the reader of a full one.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brunt_core::input;
+use brunt_core::output::OutputFile;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use signal_hook::SigId;
 use signal_hook::consts::SIGHUP;
 
 use crate::plain::Plain;
+
+/// Bytes of an answer that are written at once.
+const ANSWER_BYTES: usize = 1 << 16;
 
 /// Where a command prints, and whether the user has interrupted it.
 #[derive(Clone)]
@@ -79,18 +85,21 @@ impl Output {
 
     /// Writes bytes unchanged (data read from a device, a completion script), with or without `--json`.
     pub fn bytes(&self, bytes: &[u8]) {
-        end_if_closed(
-            io::stdout()
-                .write_all(bytes)
-                .and_then(|()| io::stdout().flush()),
-        );
+        // Of several threads, one writes at a time.
+        let _lock = io::stdout().lock();
+        end_if_closed(OutputFile::stdout().and_then(|mut file| file.write_all(bytes)));
     }
 
     /// A writer to standard output for an answer of any size, with or without `--json`. It counts as the one
     /// object of `--json`.
     pub fn answer(&self) -> AnswerWriter {
         self.answered.store(true, Ordering::Relaxed);
-        AnswerWriter(BufWriter::new(io::stdout().lock()))
+        let lock = io::stdout().lock();
+        let file = match OutputFile::stdout() {
+            Ok(file) => file,
+            Err(error) => end(&error),
+        };
+        AnswerWriter(BufWriter::with_capacity(ANSWER_BYTES, file), lock)
     }
 
     /// Prints one line on standard error, for information that the user needs besides the answer.
@@ -99,7 +108,7 @@ impl Output {
             listener(&text.to_string());
         }
         let write = || {
-            let _ = writeln!(io::stderr(), "brunt: {}", Plain(&text));
+            let _ = print_error(&format!("brunt: {}\n", Plain(&text)));
         };
         match &*self.above.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(bar) => bar.suspend(write),
@@ -159,7 +168,10 @@ impl Output {
 }
 
 /// Writes to standard output in large pieces. If the reader has closed the pipe, the program ends.
-pub struct AnswerWriter(BufWriter<StdoutLock<'static>>);
+pub struct AnswerWriter(
+    BufWriter<OutputFile>,
+    #[expect(dead_code, reason = "held")] StdoutLock<'static>,
+);
 
 impl AnswerWriter {
     /// Writes a text.
@@ -177,12 +189,31 @@ impl Drop for AnswerWriter {
 /// Exits quietly when the reader of our output is gone (`brunt … | head`).
 fn end_if_closed(result: io::Result<()>) {
     if let Err(error) = result {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            let _ = writeln!(
-                io::stderr(),
-                "brunt: cannot write to standard output: {error}"
-            );
-        }
-        std::process::exit(1);
+        end(&error);
     }
+}
+
+/// Exits because standard output takes nothing more. If the user has interrupted a wait for its reader, this is like a
+/// second Ctrl-C.
+fn end(error: &io::Error) -> ! {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        let _ = print_error(&format!(
+            "brunt: cannot write to standard output: {error}\n"
+        ));
+    }
+    std::process::exit(if input::is_stopped(error) { 130 } else { 1 })
+}
+
+/// Prints on standard error. Gives up if the user interrupts while its reader takes nothing.
+fn print_error(text: &str) -> io::Result<()> {
+    static GAVE_UP: AtomicBool = AtomicBool::new(false);
+    if GAVE_UP.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let _lock = io::stderr().lock();
+    let result = OutputFile::stderr().and_then(|mut file| file.write_all(text.as_bytes()));
+    if result.as_ref().is_err_and(input::is_stopped) {
+        GAVE_UP.store(true, Ordering::Relaxed);
+    }
+    result
 }

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use super::Subcommand;
 use super::run::HowToRun;
 use crate::cli::{Done, Failure, Output};
+use crate::devices::url_parser;
 
 /// Measure a device, a file or a LUN, without an experiment file
 ///
@@ -21,7 +22,7 @@ use crate::cli::{Done, Failure, Output};
 #[derive(clap::Args)]
 pub struct Measure {
     /// What to measure: paths or device URLs ('brunt help devices')
-    #[arg(required = true, value_name = "TARGET")]
+    #[arg(required = true, value_name = "TARGET", value_parser = url_parser())]
     targets: Vec<String>,
     /// Access pattern, by fio's names
     #[arg(long, value_enum, default_value = "randread", value_name = "PATTERN")]

@@ -1,12 +1,15 @@
 //! `brunt replay`: one replay of a block trace, short for an experiment with one workload. `brunt-load` replays it.
 
+use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::backends::join::JoinedBackend;
 use brunt_core::Span;
+use brunt_core::device_path;
 use brunt_core::units::{format_grouped, parse_duration};
 use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::replay::ReplayLoad;
@@ -18,11 +21,13 @@ use brunt_study::observe::Observer;
 use brunt_trace::{FORMATS, TraceReading};
 use brunt_web::live::LivePlan;
 use clap::ValueEnum;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::json;
 
 use super::Subcommand;
 use super::engine::EngineFlag;
 use crate::cli::{Done, Failure, Output};
+use crate::devices::url_parser;
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::lone_run::LoneRun;
 use crate::metrics::run::RunMetrics;
@@ -42,11 +47,11 @@ pub struct Replay {
     /// The trace: plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive
     trace: PathBuf,
     /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
-    #[arg(required_unless_present = "devices", conflicts_with = "devices")]
+    #[arg(required_unless_present = "devices", conflicts_with = "devices", value_parser = url_parser())]
     target: Option<String>,
     /// In place of TARGET: where a device of the trace goes; may be repeated. Devices that are not named are left out. `brunt
     /// trace info` lists the names
-    #[arg(long = "device", value_name = "NAME=TARGET", value_parser = route)]
+    #[arg(long = "device", value_name = "NAME=TARGET", value_parser = OsStringValueParser::new().try_map(route))]
     devices: Vec<DeviceRoute>,
     /// Which format the trace has, where that cannot be found out
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
@@ -119,15 +124,17 @@ struct DeviceRoute {
 #[error("write NAME=TARGET, such as hm-0=disk.img: a device of the trace and a device URL")]
 struct NoRoute;
 
-fn route(text: &str) -> Result<DeviceRoute, NoRoute> {
-    let (device, url) = text
-        .split_once('=')
-        .filter(|(_, url)| !url.is_empty())
-        .ok_or(NoRoute)?;
-    Ok(DeviceRoute {
-        device: device.into(),
-        url: url.into(),
-    })
+fn route(text: OsString) -> Result<DeviceRoute, NoRoute> {
+    let bytes = text.as_bytes();
+    let equals = bytes.iter().position(|byte| *byte == b'=').ok_or(NoRoute)?;
+    let (device, url) = (&bytes[..equals], &bytes[equals + 1..]);
+    match std::str::from_utf8(device) {
+        Ok(device) if !url.is_empty() => Ok(DeviceRoute {
+            device: device.into(),
+            url: device_path::from_argument(OsStr::from_bytes(url).into()),
+        }),
+        _ => Err(NoRoute),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -40,6 +40,7 @@ mod live_page;
 mod metrics;
 mod mistakes;
 mod multipath;
+mod names;
 mod nbd;
 mod nbd_server;
 mod netem_guest;

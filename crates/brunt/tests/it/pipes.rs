@@ -1,9 +1,12 @@
 //! Files that are pipes: their contents are read, and one Ctrl-C ends the wait for them, even before there is a writer.
+//! The same for pipes that are written to and full.
 
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -120,4 +123,111 @@ fn a_pipe_is_read_to_its_end() {
         .expect("it starts");
     assert!(piped.status.success(), "{piped:?}");
     assert_eq!(piped.stdout, plain.stdout);
+}
+
+/// Commands that print, and the file that `@` stands for.
+const PRINTERS: &[(&str, &str)] = &[
+    ("help run", ""),
+    ("--help", ""),
+    ("schema", ""),
+    ("completions bash", ""),
+    ("man", ""),
+    ("--json devices", ""),
+    ("sql --list", ""),
+    ("io info null:1MiB", ""),
+    ("io read null:1MiB --output -", ""),
+    ("io read null:1MiB --output /dev/stdout", ""),
+    ("analyze @", "testdata/nfs3-small.pcap.zst"),
+    ("--json analyze @", "testdata/nfs4-small.pcap.zst"),
+    ("run @ --check", "examples/quick.toml"),
+    ("measure null:1MiB --print", ""),
+    (
+        "measure null:1MiB --time 100ms --reps 1 --out @",
+        "results-of-pipes",
+    ),
+];
+
+/// A pipe without any room: the end that nobody reads, and its writer.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
+    let not_blocking = flags | rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&writer, not_blocking).expect("it is open");
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    (reader, writer)
+}
+
+/// Whether all threads of a process sleep: the state in proc_pid_stat(5) of each, at several looks.
+fn sleeps(process: &Child) -> bool {
+    (0..5).all(|_| {
+        std::thread::sleep(Duration::from_millis(40));
+        let threads = std::fs::read_dir(format!("/proc/{}/task", process.id()));
+        threads.into_iter().flatten().flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            let state = stat
+                .rsplit_once(") ")
+                .map(|(_, rest)| rest.starts_with('S'));
+            state.unwrap_or(false)
+        })
+    })
+}
+
+#[test]
+fn one_interrupt_ends_a_wait_for_a_reader() {
+    let folder = TempDir::new("pipes-full");
+    for (words, file) in PRINTERS {
+        let (reader, writer) = full_pipe();
+        let file = match root().join(file) {
+            file if file.exists() => file,
+            _ => folder.join(file),
+        };
+        let words_of = words.split(' ').map(|word| match word {
+            "@" => file.as_os_str(),
+            word => word.as_ref(),
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        let mut process = command
+            .args(words_of)
+            .current_dir(folder.join("."))
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        drop(command);
+        eventually(&format!("{words} waits"), 60, || sleeps(&process));
+        let ended = process.try_wait().expect("a child of ours");
+        assert!(ended.is_none(), "{words} did not wait: {ended:?}");
+        kill_process(Pid::from_child(&process), Signal::INT).expect("it runs");
+        let mut status = None;
+        eventually(&format!("{words} ends"), 60, || {
+            status = process.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        let code = status.and_then(|status| status.code());
+        assert!(matches!(code, Some(1 | 2 | 130)), "{words}: {code:?}");
+        drop(reader);
+    }
+}
+
+/// A reader that is slower than the command still gets everything.
+#[test]
+fn a_slow_reader_gets_all_of_an_answer() {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .arg("schema")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    let mut slow = Vec::new();
+    let mut out = process.stdout.take().expect("a pipe");
+    out.read_to_end(&mut slow).expect("it is read");
+    assert!(process.wait().expect("a child of ours").success());
+    let whole = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .arg("schema")
+        .output()
+        .expect("it starts");
+    assert!(slow.len() > 1 << 16, "longer than a pipe has room for");
+    assert!(slow == whole.stdout);
 }

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_bench::{BenchError, BenchErrorKind};
+use brunt_bench::{BenchError, BenchErrorKind, Console, end_if_interrupted};
 use clap::{Arg, ArgAction};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -89,6 +89,11 @@ fn main() -> ExitCode {
     let matches = definition().get_matches();
     let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
+    let (subject_name, last) = (name.to_string(), output.clone());
+    let end = move || std::process::exit(report(&subject_name, &interruption(), &last).into());
+    if let Err(error) = end_if_interrupted(interrupted.clone(), end) {
+        output.print_note(&format_args!("Ctrl-C may take long: {error}"));
+    }
     let subject = SUBJECTS.iter().find(|subject| subject.name == name);
     let run = subject
         .expect("clap knows only the subjects of the table")
@@ -97,23 +102,32 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let error = cause(error, interrupted.load(Ordering::Relaxed));
+    ExitCode::from(report(name, &error, &output))
+}
+
+/// Prints why a benchmark stopped; returns the exit status.
+fn report(name: &str, error: &BenchError, output: &Terminal) -> u8 {
     output.object(&json!({ "error": error.what, "advice": error.advice }));
     let _ = writeln!(io::stderr(), "brunt-bench {name}: {}", error.what);
     if let Some(advice) = &error.advice {
         let _ = writeln!(io::stderr(), "  help: {advice}");
     }
-    ExitCode::from(match error.kind {
+    match error.kind {
         BenchErrorKind::Failed => 1,
         BenchErrorKind::Usage => 2,
         BenchErrorKind::Interrupted => 130,
-    })
+    }
+}
+
+fn interruption() -> BenchError {
+    BenchError::interrupted("interrupted: what was printed so far is complete")
 }
 
 /// The cause to report for an error after an interruption: Ctrl-C also ends the programs under test, and their
 /// resulting errors are not the cause.
 fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
     if is_interrupted && error.kind != BenchErrorKind::Interrupted {
-        return BenchError::interrupted("interrupted: what was printed so far is complete");
+        return interruption();
     }
     error
 }

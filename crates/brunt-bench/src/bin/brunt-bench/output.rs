@@ -2,7 +2,6 @@
 //!
 //! The rule: a closed pipe ends the program quietly instead of with a panic.
 
-use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,9 +11,10 @@ use brunt_bench::Console;
 use serde_json::Value;
 
 /// Standard output and standard error.
+#[derive(Clone)]
 pub struct Terminal {
     json: bool,
-    answered: Cell<bool>,
+    answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -23,7 +23,7 @@ impl Terminal {
     pub fn new(json: bool, interrupted: Arc<AtomicBool>) -> Terminal {
         Terminal {
             json,
-            answered: Cell::new(false),
+            answered: Arc::default(),
             interrupted,
         }
     }
@@ -37,7 +37,7 @@ impl Terminal {
 
     /// The one object of `--json`. Dropped without `--json`, or if an object was already printed.
     pub fn object(&self, value: &Value) {
-        if self.json && !self.answered.replace(true) {
+        if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             write(format_args!("{value:#}\n"));
         }
     }

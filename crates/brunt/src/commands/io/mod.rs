@@ -16,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::engine::EngineFlag;
 use crate::cli::{Done, Failure, Output};
+use crate::devices::url_parser;
 use run::{Job, Run};
 
 /// Read, write or verify a range of a device, or show its properties.
@@ -78,6 +79,7 @@ enum Action {
     )]
     Info {
         /// Device URL.
+        #[arg(value_parser = url_parser())]
         url: String,
     },
     /// List the targets behind an iSCSI portal (SendTargets), or the exports of an NBD server.
@@ -95,6 +97,7 @@ enum Action {
 struct Range {
     /// Device URL: a path, null:SIZE, memory:SIZE, `iscsi://[user%secret@]host[:port]/target-name/lun`, `nbd://host[:port]/export` and others
     /// (see `brunt help devices`).
+    #[arg(value_parser = url_parser())]
     url: String,
     /// Start of the range in bytes.
     #[arg(long, default_value = "0", value_parser = parse_size)]

@@ -1,12 +1,12 @@
 //! A run of `brunt io`: opens the device and files, checks the range, and moves it through `brunt-load`.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use brunt_block::Backend;
 use brunt_core::input::InputFile;
+use brunt_core::output::OutputFile;
 use brunt_load::transfer::{RangeTransfer, TransferError, Work};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -173,11 +173,12 @@ fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
 
 /// Opens a file to read into; `-` is standard output.
 fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(io::stdout()));
-    }
-    let file = File::create(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    Ok(Box::new(file))
+    let output = match path {
+        "-" => OutputFile::stdout(),
+        path => OutputFile::create(Path::new(path)),
+    };
+    let output = output.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    Ok(Box::new(output))
 }
 
 impl Range {

@@ -32,6 +32,7 @@ use super::engine::EngineFlag;
 use super::role::Role;
 use super::sockets::Sockets;
 use crate::cli::{Done, Failure, Output, bind_for};
+use crate::devices::url_parser;
 
 /// Interval between checks whether the command should stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -70,6 +71,7 @@ pub struct Target {
     #[arg(
         long = "lun",
         value_name = "URL[,OPTION…]",
+        value_parser = url_parser(),
         required_unless_present = "config"
     )]
     luns: Vec<String>,

@@ -1,0 +1,227 @@
+//! Ends an interrupted benchmark whose current step takes too long: a measurement, a capture that is made, a peer that
+//! doesn't answer.
+//!
+//! Started once by `brunt-bench`. The rule: a benchmark that asks [`crate::Console::is_interrupted`] in time ends by
+//! itself; otherwise the processes that it started are killed and its files removed here, so that nothing is left.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+
+/// How long a benchmark may take to end by itself after an interruption.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take once the programs that it waited for are gone.
+const PATIENCE_ALONE: Duration = Duration::from_millis(500);
+/// Interval between looks at the flag.
+const LOOK: Duration = Duration::from_millis(50);
+/// Rounds of killing: a process may start another while it is killed.
+const ROUNDS_MAX: usize = 20;
+
+/// Files and folders that are removed when the program ends early.
+static OURS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Held for writing once no more programs may be started.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a program that runs next to this one.
+pub(crate) trait Start {
+    /// Like `spawn`, but waits forever once this program is being ended: what is started then would be left.
+    fn start(&mut self) -> io::Result<Child>;
+}
+
+impl Start for Command {
+    fn start(&mut self) -> io::Result<Child> {
+        let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        self.spawn()
+    }
+}
+
+/// A file or folder that is removed on drop, even if the program is ended from here.
+#[derive(Debug)]
+pub(crate) struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Takes over a path, which may not exist yet.
+    pub fn new(path: PathBuf) -> Temporary {
+        ours().insert(path.clone());
+        Temporary(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // On failure, it is left to the system's cleanup.
+        remove(&self.0);
+        ours().remove(&self.0);
+    }
+}
+
+fn ours() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remove(path: &Path) {
+    let _ = match path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+}
+
+/// Starts the thread that waits for an interruption. If the benchmark hasn't ended a while later, it kills everything
+/// that this process has started, and if that doesn't end the benchmark either, removes its files and calls `end`,
+/// which ends the program.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn end_if_interrupted(
+    interrupted: std::sync::Arc<AtomicBool>,
+    end: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    // Processes whose parent has ended, such as daemons, become our children instead of the system's.
+    let _ = set_child_subreaper(Some(getpid()));
+    let wait = move || {
+        while !interrupted.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        std::thread::sleep(PATIENCE);
+        // A thread that doesn't expect its programs to be killed would end this one with the status of a bug.
+        std::panic::set_hook(Box::new(|_| {
+            loop {
+                std::thread::park();
+            }
+        }));
+        kill_all();
+        std::thread::sleep(PATIENCE_ALONE);
+        let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        kill_all();
+        remove_all();
+        end();
+    };
+    std::thread::Builder::new()
+        .name("ending".into())
+        .spawn(wait)
+        .map(drop)
+}
+
+/// Removes everything temporary. The benchmark may still write: then once more.
+fn remove_all() {
+    for _ in 0..ROUNDS_MAX {
+        let paths: Vec<PathBuf> = ours()
+            .iter()
+            .filter(|path| path.exists())
+            .cloned()
+            .collect();
+        if paths.is_empty() {
+            return;
+        }
+        paths.iter().for_each(|path| remove(path));
+    }
+}
+
+/// Kills all processes below this one.
+fn kill_all() {
+    for _ in 0..ROUNDS_MAX {
+        let below = below(getpid());
+        if below.is_empty() {
+            return;
+        }
+        for process in below {
+            let _ = kill_process(process, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The processes below another that run (proc_pid_stat(5)), not counting those that have ended and wait to be reaped.
+fn below(parent: Pid) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let running: Vec<(Pid, Pid)> = entries
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            Some((Pid::from_raw(process)?, parent_of_running(&stat)?))
+        })
+        .collect();
+    let mut found = vec![parent];
+    let mut next = 0;
+    while let Some(of) = found.get(next).copied() {
+        found.extend(running.iter().filter(|one| one.1 == of).map(|one| one.0));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// `PID (NAME) STATE PARENT …`; a name may contain parentheses.
+fn parent_of_running(stat: &str) -> Option<Pid> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(Pid::from_raw(parent)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn parents_are_read() {
+        let check = |stat: &str, expected: Option<i32>| {
+            let found = parent_of_running(stat).map(|pid| pid.as_raw_nonzero().get());
+            assert_eq!(found, expected, "{stat}");
+        };
+        check("12 (sh) S 7 12 12", Some(7));
+        check("12 (a) b) R 7 12 12", Some(7));
+        check("12 (sh) Z 7 12 12", None);
+        check("1 (init) S 0 1 1", None);
+        check("12", None);
+    }
+
+    #[test]
+    fn processes_below_others_are_found() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60; true"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let of_shell = || below(Pid::from_child(&shell));
+        while of_shell().len() < 2 {
+            std::thread::sleep(LOOK);
+        }
+        assert!(below(getpid()).contains(&Pid::from_child(&shell)));
+        for process in of_shell() {
+            kill_process(process, Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_temporary_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Temporary::new(folder.path().join("file"));
+        let inner = Temporary::new(folder.path().join("inner"));
+        fs::write(file.path(), "x").unwrap();
+        fs::create_dir(inner.path()).unwrap();
+        fs::write(inner.path().join("file"), "x").unwrap();
+        let paths = [file.path().to_path_buf(), inner.path().to_path_buf()];
+        assert!(paths.iter().all(|path| ours().contains(path)));
+        drop((file, inner));
+        assert!(
+            paths
+                .iter()
+                .all(|path| !path.exists() && !ours().contains(path))
+        );
+    }
+}
