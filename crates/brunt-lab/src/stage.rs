@@ -91,6 +91,11 @@ fn mark() -> Option<String> {
     env::var(MARK).ok().filter(|_| std::process::id() == 1)
 }
 
+/// Whether this process was started by [`enter_with`] and has not called it yet: it may not start threads before.
+pub fn is_inside() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
 /// The inner side: checks that the parent lives, and mounts its own /proc. `descriptors` are the parent's and, each
 /// after a comma, those to keep.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {

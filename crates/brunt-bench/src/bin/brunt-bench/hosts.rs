@@ -52,7 +52,7 @@ impl SubjectArgs for HostsArgs {
             return Ok(());
         }
         brunt_bench::program_under_test()?; // found, or built, outside the namespaces
-        super::stage::enter()?;
+        super::stage::enter(output)?;
         let settings = brunt_bench::HostsBench {
             estimates: self.estimates,
             rounds: self.rounds,

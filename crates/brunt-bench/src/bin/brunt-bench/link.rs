@@ -51,7 +51,7 @@ impl SubjectArgs for LinkArgs {
     ];
 
     fn run(self, output: &Terminal) -> BenchResult {
-        super::stage::enter()?;
+        super::stage::enter(output)?;
         let settings = brunt_bench::LinkBench {
             runs: self.runs,
             seconds: self.seconds,

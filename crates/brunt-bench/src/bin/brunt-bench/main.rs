@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_bench::{BenchError, BenchErrorKind, Console, end_if_interrupted};
+use brunt_bench::{BenchError, BenchErrorKind};
 use clap::{Arg, ArgAction};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -89,10 +89,9 @@ fn main() -> ExitCode {
     let matches = definition().get_matches();
     let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
-    let (subject_name, last) = (name.to_string(), output.clone());
-    let end = move || std::process::exit(report(&subject_name, &interruption(), &last).into());
-    if let Err(error) = end_if_interrupted(interrupted.clone(), end) {
-        output.print_note(&format_args!("Ctrl-C may take long: {error}"));
+    // Inside a stage, threads may start only once it is entered.
+    if !brunt_lab::stage::is_inside() {
+        output.end_if_interrupted();
     }
     let subject = SUBJECTS.iter().find(|subject| subject.name == name);
     let run = subject
@@ -108,7 +107,12 @@ fn main() -> ExitCode {
 /// Prints why a benchmark stopped; returns the exit status.
 fn report(name: &str, error: &BenchError, output: &Terminal) -> u8 {
     output.object(&json!({ "error": error.what, "advice": error.advice }));
-    let _ = writeln!(io::stderr(), "brunt-bench {name}: {}", error.what);
+    let name = if name.is_empty() {
+        ""
+    } else {
+        &format!(" {name}")
+    };
+    let _ = writeln!(io::stderr(), "brunt-bench{name}: {}", error.what);
     if let Some(advice) = &error.advice {
         let _ = writeln!(io::stderr(), "  help: {advice}");
     }

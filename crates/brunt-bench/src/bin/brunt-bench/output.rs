@@ -28,6 +28,18 @@ impl Terminal {
         }
     }
 
+    /// Ends the program a while after an interruption, if it doesn't end by itself.
+    pub fn end_if_interrupted(&self) {
+        let output = self.clone();
+        let end = move || {
+            let error = super::interruption();
+            std::process::exit(super::report("", &error, &output).into())
+        };
+        if let Err(error) = brunt_bench::end_if_interrupted(Arc::clone(&self.interrupted), end) {
+            self.print_note(&format_args!("Ctrl-C may take long: {error}"));
+        }
+    }
+
     /// One line for people; dropped with `--json`.
     pub fn line(&self, text: impl Display) {
         if !self.json {
