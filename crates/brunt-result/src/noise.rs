@@ -95,7 +95,8 @@ impl MachineNoise {
         if let Some(stalled) = self.stalled_s.filter(|stalled| *stalled > 0.0) {
             let longest = self.wakeup_max_us / 1e6;
             let what = format!(
-                "Brunt itself did not run for {stalled:.1} s, {longest:.1} s at a time, and requests waited for it"
+                "Brunt itself did not run for {stalled:.1} s, up to {longest:.1} s at a time, and requests waited for \
+                 it"
             );
             say(VoidReason::Stalled, what);
         }
@@ -114,7 +115,7 @@ impl MachineNoise {
         }
         if let Some(kills) = self.oom_kills.filter(|kills| *kills > 0) {
             let what = format!(
-                "the kernel killed {kills} processes of Brunt's control group for want of memory"
+                "the kernel killed {kills} processes of Brunt's control group because memory ran out"
             );
             say(VoidReason::OutOfMemory, what);
         }

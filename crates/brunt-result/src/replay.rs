@@ -76,7 +76,7 @@ pub struct ReplayFidelity {
     /// for `rows`.
     #[serde(default)]
     pub pieces: u64,
-    /// Those of them that ended well.
+    /// Those that succeeded.
     pub completed: u64,
     /// Order-independent hashes of operation, address and size of the requests.
     pub digests: ReplayDigests,
@@ -160,7 +160,7 @@ pub struct DeviceFidelity {
     /// Requests that were not sent, by why.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// Requests that ended well, those that were sent in pieces by piece.
+    /// Requests that succeeded, counting the pieces of split ones.
     pub completed: u64,
     /// Requests that were sent over 100 µs late.
     pub late: u64,

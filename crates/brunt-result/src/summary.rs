@@ -76,7 +76,7 @@ pub struct PointSummary {
     /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
     /// Engine that made the requests, and why it was chosen; `null` if nothing made requests with one, if hosts had
-    /// different ones, and in results of before it was recorded.
+    /// different ones, and in results from before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
     /// Ring mode of the workers, and why it was chosen.
@@ -185,7 +185,7 @@ pub struct RunSummary {
     /// Reasons to doubt the figures, such as a saturated link emulator or workers that waited for the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// What its devices went through that requests do not tell, such as attempts to connect repeated; by worker.
+    /// What its devices went through that requests do not tell, such as connection attempts repeated; by worker.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub troubles: Vec<String>,
     /// Its hosts, of a workload that ran on others.
@@ -479,7 +479,7 @@ fn slow_record(outcome: &Outcome) -> Option<Doubt> {
     (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
         let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
         let what = format!(
-            "workers stood still for {waited:.2} s because the record was not written faster: write \
+            "workers waited {waited:.2} s because requests could not be recorded faster: write \
              record_requests = false, or arrival = {{ kind = \"open\", rate = {half} }}"
         );
         Doubt::new(VoidReason::RecordSlow, what)

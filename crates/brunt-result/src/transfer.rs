@@ -45,7 +45,7 @@ pub struct LinkTraffic {
     /// The same from the second host to the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_back_bytes_per_second: Option<f64>,
-    /// Whether it has a delay at any point of the experiment, as links between sites have.
+    /// Whether it has a delay at any point of the experiment, like links between sites.
     pub delayed: bool,
 }
 
@@ -80,8 +80,8 @@ pub struct WayBytes {
 pub struct TransferEfficiency {
     /// Of all links together.
     pub all: CarriedBytes,
-    /// Of those that have a delay at any point of the experiment, as links between sites have; `null` if that is none of
-    /// them or all.
+    /// Of those that have a delay at any point of the experiment, like links between sites; `null` if none or all of
+    /// them have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
     /// Of each link.
