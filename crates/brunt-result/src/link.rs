@@ -56,9 +56,10 @@ pub struct LinkCounts {
     pub tcp_resets: u64,
     /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
-    /// Packets of these that were nothing but a FIN, repeated ones included: what is let through of them is `fins_released`.
+    /// Of these, packets that were only a FIN, including repeated ones; those let through are counted in
+    /// `fins_released`.
     pub fins_taken: u64,
-    /// FINs that were let through after their delay, each as a packet of its own.
+    /// FINs that were let through after their delay, each as a separate packet.
     pub fins_released: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
@@ -93,9 +94,9 @@ pub struct LinkCounts {
     pub late_nanos_max: u64,
     /// Nanoseconds in which a line with a rate was sending.
     pub line_sent_nanos: u64,
-    /// Nanoseconds in which it stood still although packets waited, because its thread was busy or had no core.
+    /// Nanoseconds in which it was stalled although packets waited, because its thread was busy or had no core.
     pub line_lost_nanos: u64,
-    /// Nanoseconds in which the machine had no core to spare: none was idle and packets came without a pause, or
+    /// Nanoseconds in which the machine had no core to spare: none was idle and packets arrived without a pause, or
     /// processes waited for cores. Counted for links that have a rate and do nothing else.
     pub crowded_nanos: u64,
     /// Nanoseconds of these in which the line was sending.
@@ -314,10 +315,10 @@ pub struct LinkReport {
     /// The time in which `busy` was counted, in nanoseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lived_nanos: u64,
-    /// Its thread was refused a priority above that of others.
+    /// Its thread was refused a raised priority.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usual_priority: bool,
-    /// What a bridge saved of its packets, both ways, if it was asked to.
+    /// Packets that a bridge captured in both directions, if configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<CaptureCounts>,
 }
