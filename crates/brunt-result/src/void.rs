@@ -75,35 +75,33 @@ macro_rules! reasons {
 
 reasons! {
     NotReady: Void, "a link, a fault's thread or the prober could not be made ready for the run", [],
-        "none: the message contains the error of the kernel or the device and, for a limit of this machine, a \
-         sufficient `ulimit`",
+        "none: the message has the kernel's or the device's error, and for a limit of this machine a `ulimit` that would do",
         "fix what the error names (brunt doctor shows what this machine lacks), then run it again";
-    RoleDied: Void, "a target or sink of the experiment ended unexpectedly", ["stop", "repetitions", "kill", "serve"],
-        "half of the time that the run had lasted by then, or the number of complete rounds; `kill`: the time of a \
-         SIGKILL; `serve`: \
-         nine tenths of the memory that is available, if the kernel killed it because memory ran out";
+    RoleDied: Void, "a target or sink of the experiment ended unasked", ["stop", "repetitions", "kill", "serve"],
+        "half of what the run had lasted by then, or the rounds that were complete; `kill`: the time of a SIGKILL; `serve`: \
+         nine tenths of the memory that is available, if the kernel killed it for want of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
-        "none: the message contains the kernel's error",
+        "none: the message has the kernel's error",
         "run it again: each experiment gets a new lab; if it happens again, dmesg may say why";
     LinkDropped: Void, "a link or its hosts' devices dropped packets that no setting asked to drop", ["rate"],
         "three quarters of the rate that the link carried";
     FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
-        "half of the time that the run lasted; twice the fault's time";
-    FaultAfterRun: Void, "the run ended before the fault took effect", ["stop"],
-        "twice the time at which it took effect";
+        "half of what the run lasted; twice the fault's time";
+    FaultAfterRun: Void, "the run was over before the fault was there", ["stop"],
+        "twice the time at which it was there";
     FaultTargetAway: Void, "the fault's target was frozen or dead for all of the fault's time", ["for"],
         "twice the fault's time";
-    FaultUnseen: Void, "a storage fault or TCP reset was injected, but no request met it",
+    FaultUnseen: Void, "a storage fault or TCP reset was injected, and no request met it",
         ["for", "p=", "every=", "lba=", "port", "read", "fsync", "trim", "flaky:", "bad-blocks:", "torn:"],
-        "from the number of requests or the time of the run: 12 expected hits, a fifth of the requests, twice the time";
-    FaultUnseenAgain: Void, "a fault was lost with its target's process and was not seen after the restart", ["for"],
-        "how long it lasted, plus twice the time of the unsuccessful search";
+        "from the requests or the time that there were: 12 expected hits, a fifth of the requests, twice the time";
+    FaultUnseenAgain: Void, "a fault went with its target's process and was not seen after the restart", ["for"],
+        "how long it lasted, and twice as long again as it was looked for in vain";
     FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that does not \
         start again", ["memory", "cores"],
-        "nine tenths of the free memory, or the limit of locked memory; the cores that the process may use. Otherwise \
-         none: the message contains the kernel's error and what to do about it, such as a sufficient `ulimit`";
-    FaultWeak: Void, "a fault was injected, but its proof shows too little of it: a CPU share that was not kept up, \
-                      an impairment that probe packets cannot distinguish from the link without it",
+        "nine tenths of the memory that is free, or the limit of locked memory; the cores that the process may use. Otherwise \
+         none: the message has the kernel's error and what to do about it, such as a `ulimit` that would do";
+    FaultWeak: Void, "a fault was injected, but its proof shows too little of it: a cpu share that was not kept up, an \
+        impairment that probe packets cannot tell from the link before",
         ["cpu", "memory", "delay", "jitter", "rate", "loss", "corrupt", "duplicate", "reorder", "ecn", "slow_close"],
         "from what the proof measured: the share that was had, twice the delay, jitter or share of packets that there was \
          anyway, two thirds of the rate that was seen; none for `freeze`, `kill` and `partition`, whose message has what was seen \
@@ -112,27 +110,26 @@ reasons! {
         ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
         "for links twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
          message says what remained";
-    FaultUnfit: Void, "what a fault affects does not exist, or is not in a state in which it could fail",
+    FaultUnfit: Void, "what a fault is about is not there, or not in a state in which it could fail",
         ["member", "layer", "group", "link", "to", "serve"],
-        "the working members, or the existing arrays, port groups or links; half of a LUN's size if an array could \
+        "the members that are good, or the arrays, port groups or links that there are; half of a LUN's size if an array could \
          not be rebuilt in time";
-    FaultControl: Void, "a storage fault's layer, or the process that contains it, refused a command", [],
-        "none: the message contains its answer, which says what would be valid",
-        "check what the target wrote to standard error, and what its layers accept (brunt help devices)";
-    FaultHostLost: Incomplete, "a host was lost on which there was a fault, a target or service of the experiment, or \
-                                an inline bridge", [],
+    FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
+        "none: the message has its answer, which says what would be right",
+        "see what the target said on standard error, and what its layers accept (brunt help devices)";
+    FaultHostLost: Incomplete, "a host was lost on which there was a fault, a target or service of the experiment, or a bridge in the wire", [],
         "none: the message says how it was lost",
-        "check on that host whether its agent was ended, all processors are busy or the network is down";
+        "see that host: whether its agent was ended, its processors are all busy or its network is gone";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",
         "this is a defect of Brunt: please report it with the experiment file and its seed; without this fault it runs";
     TargetGone: Incomplete, "the target's connection or device was gone for good", ["stop"],
-        "half of the time that the run had lasted by then";
-    LinkUntracked: Doubtful, "a link met more TCP connections than it can track (65,536), and let their packets pass",
+        "half of what the run had lasted by then";
+    LinkUntracked: Doubtful, "a link met more TCP connections than it keeps account of (65,536), and let their packets pass",
         ["for", "slow_close"],
-        "nine tenths of the time after which resets met too many; the delay of FINs, shortened in proportion to the \
-         excess";
-    LinkRateLost: Doubtful, "a link's line was stalled although packets were waiting", ["rate"],
-        "nine tenths of the share of its time in which the line worked";
+        "nine tenths of the time after which resets met too many; the delay of FINs by as much shorter as more were held \
+         than can be";
+    LinkRateLost: Doubtful, "a link's line stood still although packets waited", ["rate"],
+        "the share of its time that the line had, nine tenths of it";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
         "ten times the mean lateness, of which it is then a tenth";
     LinkOrdered: Doubtful, "packets were delayed beyond their jitter to keep their order", ["keep_order"],
@@ -142,19 +139,19 @@ reasons! {
     LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
         "the bandwidth-delay product";
     RecordSlow: Doubtful, "workers waited for the record of results to be written", ["record_requests", "rate"],
-        "`false`; half of the rate of requests of the run";
+        "`false`; half of the rate of requests that there was";
     ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
         ["stop", "for", "conflicts", "speed", "map", "retry"],
         "the time that all requests take at the pace of those sent, the part of the trace that could be read, the speed \
          without the drift, half of the speed where requests were late; see [replay.md](replay.md)";
     Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or starved of processors", [],
-        "none: the message says how long it did not run",
+        "none: the message has how long it did not run",
         "run it again while nothing stops it and nothing else fills the processors";
     Throttled: Doubtful, "the CPU quota of Brunt's control group was used up for more than a hundredth of the run", [],
-        "none: the message contains the quota and for how long it stopped the group",
+        "none: the message has the quota and for how long it stopped the group",
         "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run it outside of that control group";
-    OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group because memory ran out", [],
-        "none: the message says how many were killed",
+    OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group for want of memory", [],
+        "none: the message has how many were killed",
         "raise the group's memory limit (memory.max, in version 1 memory.limit_in_bytes), or use less memory";
     TooFewRuns: NoVerdict, "a point has fewer than four runs", ["repetitions"], "four";
 }

@@ -457,10 +457,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     let (sent, planned) = (count(fidelity.sent), count(fidelity.planned));
     let pieces = match fidelity.pieces == fidelity.sent {
         true => String::new(),
-        false => format!(
-            " ({} counting the pieces of split ones)",
-            count(fidelity.pieces)
-        ),
+        false => format!(" ({} with pieces of split ones)", count(fidelity.pieces)),
     };
     output.line(format_args!(
         "requests     {sent} of {planned} sent{pieces}, {} completed, {}/s",
