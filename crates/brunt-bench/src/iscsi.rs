@@ -107,7 +107,7 @@ impl IscsiBench {
             .collect();
         if rows.is_empty() {
             let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row has that in its name")
+            return Err(BenchError::usage("no row name contains that")
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         let failed = |error: io::Error| BenchError::failed(error);

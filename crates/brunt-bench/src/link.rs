@@ -101,7 +101,7 @@ impl LinkBench {
         match wrong.is_empty() {
             true => Ok(()),
             false => Err(BenchError::failed(wrong.join("; "))
-                .advise("measure again on an otherwise idle machine; a loaded one is late")),
+                .advise("measure again on an otherwise idle machine; a loaded one delays packets")),
         }
     }
 }

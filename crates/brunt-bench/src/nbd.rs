@@ -102,7 +102,7 @@ impl NbdBench {
         let rows: Vec<&NbdRow> = NBD_ROWS.iter().filter(wanted).collect();
         if rows.is_empty() {
             let names: Vec<_> = NBD_ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row has that in its name")
+            return Err(BenchError::usage("no row name contains that")
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         if !peers::have("nbdkit") {
@@ -170,8 +170,7 @@ fn contestants(
     }
     match fio::has_engine("nbd") {
         true => all.push(on(theirs, FIO, Client::Fio)),
-        false => output
-            .note("there is no fio with an nbd engine (Debian package fio): its rows are missing"),
+        false => output.note("fio has no nbd engine (Debian package fio): its rows are missing"),
     }
     Ok(all)
 }

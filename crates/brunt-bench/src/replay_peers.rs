@@ -353,7 +353,7 @@ fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let (sent, took_s) = lines
         .iter()
         .find_map(|line| hfplayer_total(line))
-        .ok_or_else(|| turn.failed("does not say how long it took"))?;
+        .ok_or_else(|| turn.failed("does not report how long it took"))?;
     if sent != turn.requests {
         return Err(turn.failed(format!("completed {sent} of {} requests", turn.requests)));
     }

@@ -79,14 +79,14 @@ impl StoreBench {
         if rows.is_empty() {
             let names: Vec<_> = STORE_ROWS.iter().map(|row| row.name).collect();
             return Err(BenchError::usage(
-                "no row has that in its name, or it writes and there is no --overwrite",
+                "no row name contains that, or it writes and --overwrite is missing",
             )
             .advise(format!("rows are: {}", names.join(", "))));
         }
         let folder = Scratch::new(None, "store")?;
         let mut fio = self.peer(&folder)?;
         if !fio::has_engine(fio.engine) {
-            let what = format!("there is no fio with the engine {}", fio.engine);
+            let what = format!("fio has no engine {}", fio.engine);
             return Err(BenchError::failed(what).advise("install it: apt-get install fio"));
         }
         let size_bytes = open_url_with(&self.url, brunt_store::BACKENDS, true)?
@@ -95,13 +95,13 @@ impl StoreBench {
         fio.arguments.push(format!("--size={size_bytes}"));
         if fio.ceph_conf.is_none() && self.overwrite {
             output.note(
-                "fio's engine leaves write-behind on: unless the volume has performance.strict-o-direct on, its writes end \
-                 before the bricks have them",
+                "fio's engine leaves write-behind on: unless the volume has performance.strict-o-direct on, its \
+                 writes complete before they reach the bricks",
             );
         }
         if !self.overwrite {
             output.note(
-                "without --overwrite only reads are measured; of what was never written they show holes",
+                "without --overwrite only reads are measured; areas that were never written read as holes",
             );
         }
         let mut table = Vec::new();

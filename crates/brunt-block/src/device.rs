@@ -262,7 +262,7 @@ impl Health {
     /// A one-line summary; `None` if nothing went wrong.
     pub fn note(&self) -> Option<String> {
         let counts = [
-            (self.connect_retries, "attempts to connect repeated"),
+            (self.connect_retries, "connection attempts repeated"),
             (self.reconnects, "sessions made again"),
             (self.retries, "requests sent again by the device"),
             (self.timeouts, "requests not answered in time"),

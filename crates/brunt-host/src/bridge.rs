@@ -165,7 +165,7 @@ impl Fault for Forwarding {
         if let Some(error) = end.error {
             return Err(FaultError::NotShown {
                 fault,
-                seen: format!("an interface is gone: {error}"),
+                seen: format!("an interface disappeared: {error}"),
             });
         }
         let at = clock.now();

@@ -150,7 +150,7 @@ fn operations_card(report: &Report) -> Card {
                 known(format!("{} ({})", count(errors as f64), share)),
             ),
             (
-                "at a time, mean · most".into(),
+                "outstanding, mean · most".into(),
                 known(format!(
                     "{:.1} · {}",
                     report.profile.outstanding_mean, report.profile.outstanding_max
@@ -619,7 +619,7 @@ fn ledger(report: &Report) -> Option<Section> {
             "segments put back in order",
         ),
         bytes(
-            "sent again",
+            "retransmitted",
             l.of("bytes_retransmitted"),
             "bytes received more than once",
         ),
@@ -682,7 +682,7 @@ fn ledger(report: &Report) -> Option<Section> {
         .iter()
         .filter(|(name, count)| name.starts_with("tunnels_") && *count > 0);
     let tunnel =
-        |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers taken off");
+        |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers removed");
     let too_deep = l.of("packets_tunneled_too_deep");
     let not_understood =
         |what: &NotUnderstoodRow| row(&what.name, what.packets, "packets not understood");
@@ -692,7 +692,7 @@ fn ledger(report: &Report) -> Option<Section> {
             row(
                 "tunnels",
                 too_deep,
-                "packets nested too deep to be looked into",
+                "packets nested too deep to be dissected",
             )
         }))
         .chain(

@@ -122,7 +122,7 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
             uncertainty: String::new(),
             details: vec![
                 (
-                    "most in a second".into(),
+                    "maximum per second".into(),
                     count(info.rate.peak_per_s as f64),
                 ),
                 ("burstiness".into(), known(info.rate.dispersion)),
@@ -154,7 +154,7 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
                     format!("{:.2}", info.runs.mean_requests),
                 ),
                 (
-                    "used for the first time".into(),
+                    "first accesses".into(),
                     reuse.map_or("-".into(), |reuse| Unit::Share.show(reuse.first_use_share)),
                 ),
             ],
@@ -294,7 +294,7 @@ fn reuse(info: &TraceInfo) -> Section {
     let Some(reuse) = info.reuse.as_ref().filter(|reuse| !reuse.caches.is_empty()) else {
         section
             .blocks
-            .push(Block::Missing("No block is used again.".into()));
+            .push(Block::Missing("No block is accessed again.".into()));
         return section;
     };
     let xs: Vec<f64> = reuse
@@ -332,13 +332,13 @@ fn reuse(info: &TraceInfo) -> Section {
     );
     let followed = if reuse.sampled_share < 1.0 {
         format!(
-            "By {} blocks, {} of all, chosen by a hash (SHARDS); standard error of shares at most {}.",
+            "From {} blocks, {} of all, chosen by a hash (SHARDS); standard error of shares at most {}.",
             count(reuse.sampled_blocks as f64),
             Unit::Share.show(reuse.sampled_share),
             Unit::Share.show(reuse.standard_error)
         )
     } else {
-        "By all blocks.".to_string()
+        "From all blocks.".to_string()
     };
     section.chart(chart.caption(format!("The distribution of reuse distances. {followed}")));
     let mut before = 0.0;
@@ -352,7 +352,7 @@ fn reuse(info: &TraceInfo) -> Section {
         ]
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
-    let columns = ["distance", "share of uses", "so far"];
+    let columns = ["distance", "share of accesses", "so far"];
     section.table(PageTable::new("Reuse distances", &columns, rows).folded());
     section
 }
@@ -385,7 +385,8 @@ fn hot(info: &TraceInfo) -> Section {
     } else {
         Block::Bars(Bars {
             title: "Extents of 1 MiB".into(),
-            caption: "Requests that begin there, at least; whiskers show at most how many.".into(),
+            caption: "Minimum number of requests that start there; whiskers show the maximum."
+                .into(),
             bars,
             parts: Vec::new(),
         })
@@ -418,7 +419,7 @@ fn answers(info: &TraceInfo) -> Section {
         facts.push((
             "Requests in flight".to_string(),
             format!(
-                "mean {:.1}, median {}, p99 {}, most {}",
+                "mean {:.1}, median {}, p99 {}, max {}",
                 depth.mean, depth.p50, depth.p99, depth.max
             ),
         ));
@@ -484,7 +485,7 @@ mod tests {
         let html = rendered("0,0,0,R,1.0\n", "spc");
         for shown in [
             "All requests have the same time.",
-            "No block is used again.",
+            "No block is accessed again.",
             "Needs at least two seconds",
         ] {
             assert!(html.contains(shown), "{shown}");

@@ -38,11 +38,11 @@ impl RingMode {
 /// The mode of a point, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RingChoice {
-    /// The mode that its runs have.
+    /// The mode of its runs.
     pub mode: RingMode,
     /// In words.
     pub why: String,
-    /// What was measured for it: the median of each mode.
+    /// Measurements behind the choice: the median of each mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<RingTrial>,
 }

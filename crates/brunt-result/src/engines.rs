@@ -29,7 +29,8 @@ impl std::fmt::Display for EngineDifference {
         let (first, second) = (names(&self.first), names(&self.second));
         write!(
             f,
-            "{}: the first result was measured with engine {first}, the second with {second}; changes may be the engine's",
+            "{}: the first result was measured with engine {first}, the second with {second}; the engine may explain \
+             changes",
             self.label
         )
     }

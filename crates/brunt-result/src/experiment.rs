@@ -36,7 +36,7 @@ pub struct ExperimentSummary {
 pub struct CongestionSummary {
     /// The algorithm, such as `cubic`.
     pub algorithm: String,
-    /// Whether the experiment chose it; the kernel otherwise.
+    /// Whether the experiment chose it; otherwise the kernel did.
     pub chosen: bool,
 }
 

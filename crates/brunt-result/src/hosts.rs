@@ -17,8 +17,8 @@ pub struct HostFigures {
     pub name: String,
     /// Worker threads.
     pub workers: u32,
-    /// Engine that made its requests; `null` of a host without workers or whose load needs none, and in results of before
-    /// it was recorded.
+    /// Engine that made its requests; `null` of a host without workers or whose load needs none, and in results from
+    /// before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Requests a second of these workers.
@@ -37,11 +37,12 @@ pub struct HostFigures {
     /// When its first worker began, in microseconds after the time at which all hosts were to start; `null` if none did.
     /// The first request of an open loop may be due later.
     pub began_us: Option<f64>,
-    /// When its last worker had measured everything, in seconds after the time at which all hosts were to start; of a host that
-    /// was lost, the end of the last interval that came.
+    /// When its last worker had measured everything, in seconds after the time at which all hosts were to start; for a
+    /// host that was lost, the end of the last interval received.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_s: Option<f64>,
-    /// How far `began_us` may be off, either way, because the clocks of host and controller are not known better.
+    /// Uncertainty of `began_us` in either direction, because the clocks of host and controller are not known more
+    /// accurately.
     pub clock_error_us: Option<f64>,
     /// How many nanoseconds the host's `CLOCK_MONOTONIC` was ahead of the controller's when it began, at least and at most.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -52,10 +53,10 @@ pub struct HostFigures {
     pub sent_bytes: u64,
     /// Bytes received from it since then.
     pub received_bytes: u64,
-    /// It was lost in this run or before.
+    /// It was lost in this run or an earlier one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<HostLoss>,
-    /// Requests of its workers that are missing in the record (`record_requests`); its figures have them.
+    /// Requests of its workers that are missing in the record (`record_requests`) but included in its figures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests_lost: Option<RequestsLost>,
     /// Journals of acknowledged writes (`verify.journal`) of its workers that are missing: `brunt verify` cannot check what these
@@ -120,7 +121,7 @@ pub struct JournalsLost {
 /// Requests that were made and are not in the record of single requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestsLost {
-    /// How many; of a host that was lost, those that its intervals had counted until then.
+    /// How many; for a host that was lost, those counted by its intervals until then.
     pub count: u64,
     /// Why.
     pub why: String,
@@ -143,14 +144,14 @@ pub struct HostLoss {
 /// rate would be no rate at any time: whoever goes on alone has the storage to itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonTime {
-    /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; then the rates of the run
-    /// are over all of its time.
+    /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; the rates then cover
+    /// the whole run.
     pub seconds: f64,
     /// Requests completed in it.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Requests completed before and after it, which are not in the rates.
+    /// Requests completed before and after it, which the rates do not include.
     pub requests_left_out: u64,
     /// From the end of the first worker to that of the last, in seconds.
     pub ended_apart_s: f64,

@@ -31,10 +31,10 @@ pub struct RobustnessIndexes {
     pub impacts: Vec<ImpactIndex>,
     /// Throughput of each client, at each of the points.
     pub clients: Vec<ClientThroughput>,
-    /// Runs that count in no ratio.
+    /// Runs that are left out of the ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<RunLeftOut>,
-    /// Why there is no ratio of some kind, and what to write for one.
+    /// Why there is no ratio of some kind, and what to write to get one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -83,7 +83,7 @@ pub struct ImpactIndex {
     pub aggregate: ImpactRatio,
     /// Rounds in which every client took part on both sides, so that they count.
     pub rounds: u32,
-    /// Rounds that do not count, because a run of theirs is in `left_out`.
+    /// Rounds that do not count because one of their runs is in `left_out`.
     pub rounds_left_out: u32,
 }
 

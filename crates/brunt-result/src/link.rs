@@ -56,9 +56,10 @@ pub struct LinkCounts {
     pub tcp_resets: u64,
     /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
-    /// Packets of these that were nothing but a FIN, repeated ones included: what is let through of them is `fins_released`.
+    /// Of these, packets that were only a FIN, including repeated ones; those let through are counted in
+    /// `fins_released`.
     pub fins_taken: u64,
-    /// FINs that were let through after their delay, each as a packet of its own.
+    /// FINs that were let through after their delay, each as a separate packet.
     pub fins_released: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
@@ -93,9 +94,9 @@ pub struct LinkCounts {
     pub late_nanos_max: u64,
     /// Nanoseconds in which a line with a rate was sending.
     pub line_sent_nanos: u64,
-    /// Nanoseconds in which it stood still although packets waited, because its thread was busy or had no core.
+    /// Nanoseconds in which it was stalled although packets waited, because its thread was busy or had no core.
     pub line_lost_nanos: u64,
-    /// Nanoseconds in which the machine had no core to spare: none was idle and packets came without a pause, or
+    /// Nanoseconds in which the machine had no core to spare: none was idle and packets arrived without a pause, or
     /// processes waited for cores. Counted for links that have a rate and do nothing else.
     pub crowded_nanos: u64,
     /// Nanoseconds of these in which the line was sending.
@@ -202,7 +203,7 @@ impl LinkCounts {
             say(
                 VoidReason::LinkDropped,
                 format!(
-                    "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
+                    "{} packets {way} were lost unintentionally: {} for lack of buffers, {} refused by the host, \
                      {} dropped by its device; it carried {:.3} Mb/s, write {} for the link",
                     self.unmeant(),
                     self.unmeant_no_buffer,
@@ -218,8 +219,8 @@ impl LinkCounts {
             say(
                 VoidReason::LinkUntracked,
                 format!(
-                    "{untracked} packets {way} passed as if nothing were set: there were more TCP connections than the \
-                     {TCP_CONNECTIONS_MAX} that a link keeps account of; {advice}"
+                    "{untracked} packets {way} passed without impairments: there were more TCP connections than the \
+                     {TCP_CONNECTIONS_MAX} that a link can track; {advice}"
                 ),
             );
         }
@@ -229,7 +230,7 @@ impl LinkCounts {
             say(
                 VoidReason::LinkRateLost,
                 format!(
-                    "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it stood still; \
+                    "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it was stalled; \
                      {why}, or write {}",
                     lost * 100.0,
                     rate_below(line * (1.0 - lost) * LINE_HELD, form)
@@ -241,7 +242,7 @@ impl LinkCounts {
             say(
                 VoidReason::LinkLate,
                 format!(
-                    "packets {way} arrived {:.2} ms late in the mean, {:.1} ms at most; {why}; it matters less from \
+                    "packets {way} arrived {:.2} ms late on average, {:.1} ms at most; {why}; it matters less from \
                      {} on",
                     late as f64 / 1e6,
                     self.late_nanos_max as f64 / 1e6,
@@ -254,7 +255,7 @@ impl LinkCounts {
             say(
                 VoidReason::LinkOrdered,
                 format!(
-                    "packets {way} were delayed {:.2} ms more than set in the mean, to keep their order under jitter; \
+                    "packets {way} were delayed {:.2} ms more than set on average, to keep their order under jitter; \
                      {} keeps the mean",
                     ordered as f64 / 1e6,
                     form.word("keep_order", "false")
@@ -314,10 +315,10 @@ pub struct LinkReport {
     /// The time in which `busy` was counted, in nanoseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lived_nanos: u64,
-    /// Its thread was refused a priority above that of others.
+    /// Its thread was refused a raised priority.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usual_priority: bool,
-    /// What a bridge saved of its packets, both ways, if it was asked to.
+    /// Packets that a bridge captured in both directions, if configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<CaptureCounts>,
 }
@@ -359,9 +360,9 @@ impl LinkReport {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
             true => {
-                "other work had its core (as root, or with ulimit -e 40, its thread goes first)"
+                "other work used its core (as root, or with ulimit -e 40, its thread gets priority)"
             }
-            false => "other work had its core",
+            false => "other work used its core",
         };
         for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
             trouble.extend(counts.trouble(way, why, self.lived_nanos, form));
@@ -448,13 +449,9 @@ mod tests {
             ..LinkCounts::default()
         };
         check(late(100_000), true, None);
-        check(
-            late(900_000),
-            true,
-            Some("arrived 0.90 ms late in the mean"),
-        );
+        check(late(900_000), true, Some("arrived 0.90 ms late on average"));
         check(late(900_000), true, Some("ulimit -e 40"));
-        check(late(900_000), false, Some("other work had its core"));
+        check(late(900_000), false, Some("other work used its core"));
         let line = |lost: u64| LinkCounts {
             line_sent_nanos: 900,
             line_lost_nanos: lost,

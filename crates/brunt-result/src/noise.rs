@@ -28,7 +28,7 @@ const THROTTLED_DOUBTFUL: f64 = 0.01;
 /// What one run's machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineNoise {
-    /// Share of all processors' time that the hypervisor gave to others; `null` where the kernel does not say.
+    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not say.
     pub stolen_share: Option<f64>,
     /// How late a sleeping thread was woken: mean.
     pub wakeup_mean_us: f64,
@@ -41,20 +41,20 @@ pub struct MachineNoise {
     /// a processor; `null` where the kernel does not count it.
     #[serde(default)]
     pub waited_share: Option<f64>,
-    /// Processors' worth of time that other programs used; not Brunt, its children, the kernel, or a server on this
+    /// CPU time that other programs used, as a number of CPUs; not Brunt, its children, the kernel, or a server on this
     /// machine to which Brunt had TCP connections.
     #[serde(default)]
     pub others_cpus: Option<f64>,
     /// The name of the program that used most of it, and how much.
     #[serde(default)]
     pub others_most: Option<String>,
-    /// Share of the time that Brunt's control group stood still because its CPU quota was used up.
+    /// Share of the time that Brunt's control group was stopped because its CPU quota was used up.
     #[serde(default)]
     pub throttled_share: Option<f64>,
-    /// Processors' worth of time that this quota allows.
+    /// CPU time that this quota allows, as a number of CPUs.
     #[serde(default)]
     pub quota_cpus: Option<f64>,
-    /// Processes of the control group that the kernel killed for want of memory.
+    /// Processes of the control group that the kernel killed because memory ran out.
     #[serde(default)]
     pub oom_kills: Option<u64>,
     /// Share of the time that some task of the machine waited for a processor (PSI).
@@ -95,7 +95,8 @@ impl MachineNoise {
         if let Some(stalled) = self.stalled_s.filter(|stalled| *stalled > 0.0) {
             let longest = self.wakeup_max_us / 1e6;
             let what = format!(
-                "Brunt itself did not run for {stalled:.1} s, {longest:.1} s at a time, and requests waited for it"
+                "Brunt itself did not run for {stalled:.1} s, up to {longest:.1} s at a time, and requests waited for \
+                 it"
             );
             say(VoidReason::Stalled, what);
         }
@@ -114,7 +115,7 @@ impl MachineNoise {
         }
         if let Some(kills) = self.oom_kills.filter(|kills| *kills > 0) {
             let what = format!(
-                "the kernel killed {kills} processes of Brunt's control group for want of memory"
+                "the kernel killed {kills} processes of Brunt's control group because memory ran out"
             );
             say(VoidReason::OutOfMemory, what);
         }

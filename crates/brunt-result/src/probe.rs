@@ -38,7 +38,7 @@ pub struct ProbeRecord {
 /// Samples of another host in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostProbes {
-    /// Samples that came.
+    /// Samples received.
     pub samples: u64,
     /// Samples that were late by more than a tenth of the interval.
     pub late: u64,
@@ -54,7 +54,7 @@ pub struct HostProbes {
     pub cpu_us_per_sample: f64,
     /// The probes' own cost on that host as a share of one CPU.
     pub cpu_share: f64,
-    /// How far the times of its samples may be off, either way.
+    /// Uncertainty of the times of its samples, in either direction.
     pub clock_error_us: Option<f64>,
     /// Bytes sent to its agent during the run, for whatever purpose.
     pub sent_bytes: u64,

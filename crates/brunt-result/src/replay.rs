@@ -58,25 +58,25 @@ impl ReplayVerdict {
 pub struct ReplayFidelity {
     /// What it comes to.
     pub verdict: ReplayVerdict,
-    /// What keeps it from being true.
+    /// Reasons why it is not true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
     /// When requests were due: `trace`, `depth` or `dependency`.
     pub timing: String,
-    /// How many times as fast as the trace.
+    /// Speed relative to the trace.
     pub speed: f64,
     /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
     pub planned: u64,
-    /// Requests of the trace that were sent. A request sent in pieces counts once, with its last piece.
+    /// Requests of the trace that were sent. A split request counts once, with its last piece.
     pub sent: u64,
-    /// Requests of the trace that were not sent, by why.
+    /// Requests of the trace that were not sent, by reason.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// What the device was given: requests, those that were sent in pieces by piece. Of these are the figures below, but
-    /// for `rows`.
+    /// Requests sent to the device, counting each piece of split ones. The figures below are based on these, except
+    /// `rows`.
     #[serde(default)]
     pub pieces: u64,
-    /// Those of them that ended well.
+    /// Those that succeeded.
     pub completed: u64,
     /// Order-independent hashes of operation, address and size of the requests.
     pub digests: ReplayDigests,
@@ -84,14 +84,14 @@ pub struct ReplayFidelity {
     pub issue_error: Option<Latencies>,
     /// By how much the last request was late against the first, as a share of the time between them.
     pub drift: Option<f64>,
-    /// The same in microseconds: it says more of a short trace.
+    /// The same in microseconds, which is more meaningful for a short trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_us: Option<f64>,
     /// Requests sent late, by cause.
     pub late: LateRequests,
     /// Requests that were sent after one that comes later in the trace.
     pub reordered: u64,
-    /// Those of them that touch the same blocks, where one of the two changes data.
+    /// Of these, requests that touch the same blocks, where one of the two changes data.
     pub reordered_overlapping: u64,
     /// Requests that were due while one on the same blocks was in flight and one of the two changes data.
     pub conflicts: ReplayConflicts,
@@ -113,10 +113,10 @@ pub struct ReplayFidelity {
 /// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnsentRequests {
-    /// Dropped for one in flight on the same blocks (`conflicts = "drop"`).
+    /// Dropped because of one in flight on the same blocks (`conflicts = "drop"`).
     pub dropped: u64,
-    /// Due before the end of the run, and not sent in the time that `drain` gives late requests, or because no device was
-    /// left.
+    /// Due before the end of the run, but not sent in the time that `drain` gives late requests, or because no device
+    /// was left.
     pub skipped: u64,
     /// Given to a device that did not accept them before the end.
     pub not_taken: u64,
@@ -150,17 +150,17 @@ pub struct ForcedWrites {
 pub struct DeviceFidelity {
     /// Its name in the trace; `null` for all others.
     pub device: Option<String>,
-    /// The target that it went to, where several have their own devices.
+    /// The target that it was replayed on, if several targets have their own devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
     pub planned: u64,
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that were not sent, by why.
+    /// Requests that were not sent, by reason.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// Requests that ended well, those that were sent in pieces by piece.
+    /// Requests that succeeded, counting the pieces of split ones.
     pub completed: u64,
     /// Requests that were sent over 100 µs late.
     pub late: u64,
@@ -176,8 +176,8 @@ pub struct DeviceFidelity {
 pub struct ReplayDigests {
     /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and in pieces that it
-    /// takes.
+    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and split into the
+    /// sizes that it accepts.
     pub planned: String,
     /// Of the requests that were handed to the device.
     pub sent: String,
@@ -190,7 +190,7 @@ pub struct LateRequests {
     pub worker: u64,
     /// Ours: the trace was not read fast enough.
     pub reader: u64,
-    /// The device's: it did not take the request at once.
+    /// The device's: it did not accept the request at once.
     pub device: u64,
     /// The depth limit: every place in the queue was taken.
     pub depth: u64,
@@ -221,7 +221,7 @@ pub struct GapDistance {
     pub ks: f64,
     /// The same with gaps that differ by at most 50 µs counted as equal.
     pub ks_beyond_slack: f64,
-    /// What two samples of one distribution stay below in 95 of 100 cases.
+    /// Distance that two samples of the same distribution do not exceed in 95 of 100 cases.
     pub by_chance: f64,
 }
 

@@ -51,10 +51,11 @@ pub struct Summary {
     pub experiment: ExperimentSummary,
     /// All points (combinations of target, workload and swept values), in the order of the plan.
     pub points: Vec<PointSummary>,
-    /// Indexes of robustness against many clients and long ways; `null` if neither `clients` nor `link_delay` is swept.
+    /// Indexes of robustness against many clients and long distances; `null` if neither `clients` nor `link_delay` is
+    /// swept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub indexes: Option<RobustnessIndexes>,
-    /// Whether each point has what the experiment requires.
+    /// Whether each point meets the experiment's requirements.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub requirements: Vec<RequirementOutcome>,
 }
@@ -77,7 +78,7 @@ pub struct PointSummary {
     /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
     /// Engine that made the requests, and why it was chosen; `null` if nothing made requests with one, if hosts had
-    /// different ones, and in results of before it was recorded.
+    /// different ones, and in results from before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
     /// Ring mode of the workers, and why it was chosen.
@@ -154,7 +155,7 @@ pub struct RunSummary {
     /// Failed requests by their cause: errno, or SCSI status and sense.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub causes: Vec<ErrorCause>,
-    /// What verification found, of a workload with `verify`.
+    /// For a workload with `verify`: what verification found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verified: Option<Verified>,
     /// Engine that made its requests; `null` as in the point. Hosts with different engines each have theirs in `hosts`.
@@ -163,7 +164,7 @@ pub struct RunSummary {
     /// Influence of the page cache, for phases on a file system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_cache: Option<PageCache>,
-    /// How true it was, of the replay of a trace.
+    /// For the replay of a trace: how faithful it was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replay: Option<Box<crate::replay::ReplayFidelity>>,
     /// Load generator's cost per completed request.
@@ -171,13 +172,13 @@ pub struct RunSummary {
     /// Host counters; `null` if the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::ProbeRecord>,
-    /// How quiet the machine was meanwhile; `None` of a run too short to tell.
+    /// How quiet the machine was during the run; `None` for a run too short to tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise: Option<crate::noise::MachineNoise>,
     /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
-    /// What the lab's links carried while it was measured.
+    /// What the lab's links carried during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<RunTransfer>,
     /// Total seconds that workers waited because requests were recorded faster than they could be written.
@@ -186,14 +187,14 @@ pub struct RunSummary {
     /// Reasons to doubt the figures, such as a saturated link emulator or workers that waited for the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// What its devices went through that requests do not tell, such as attempts to connect repeated; by worker.
+    /// Problems of its devices that requests do not show, such as repeated connection attempts; by worker.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub troubles: Vec<String>,
     /// Its hosts, of a workload that ran on others.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub hosts: Vec<HostFigures>,
-    /// The time that its rates are of, of a run on several hosts that ended at different times. Without it they are the sum of
-    /// each worker's own.
+    /// For a run on several hosts that ended at different times: the time that its rates cover. Without it they are the
+    /// sum of each worker's own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub common: Option<CommonTime>,
     /// Injected faults.
@@ -438,7 +439,7 @@ fn slow_record(outcome: &Outcome) -> Option<Doubt> {
     (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
         let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
         let what = format!(
-            "workers stood still for {waited:.2} s because the record was not written faster: write \
+            "workers waited {waited:.2} s because requests could not be recorded faster: write \
              record_requests = false, or arrival = {{ kind = \"open\", rate = {half} }}"
         );
         Doubt::new(VoidReason::RecordSlow, what)

@@ -21,7 +21,7 @@ use crate::summary::RunSummary;
 /// What the links of a lab carried while a run was measured, beside what its load moved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTransfer {
-    /// Measured time in seconds, from the earliest worker's begin to the last one's end.
+    /// Measured time in seconds, from the start of the earliest worker to the end of the last one.
     pub seconds: f64,
     /// Bytes that requests read and wrote in this time.
     pub useful_bytes: u64,
@@ -45,16 +45,16 @@ pub struct LinkTraffic {
     /// The same from the second host to the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_back_bytes_per_second: Option<f64>,
-    /// Whether it has a delay at any point of the experiment, as links between sites have.
+    /// Whether it has a delay at any point of the experiment, like links between sites.
     pub delayed: bool,
 }
 
 /// What links carried in a part of a run. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseTransfer {
-    /// Where it stands among the faults.
+    /// Its position relative to the faults.
     pub kind: PhaseKind,
-    /// Names of the faults that were there.
+    /// Names of the faults in effect.
     pub faults: Vec<String>,
     /// Its begin.
     pub start_s: f64,
@@ -80,8 +80,8 @@ pub struct WayBytes {
 pub struct TransferEfficiency {
     /// Of all links together.
     pub all: CarriedBytes,
-    /// Of those that have a delay at any point of the experiment, as links between sites have; `null` if that is none of
-    /// them or all.
+    /// Of those that have a delay at any point of the experiment, like links between sites; `null` if none or all of
+    /// them have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
     /// Of each link.
@@ -101,7 +101,7 @@ pub struct CarriedBytes {
     /// Bytes for each byte that requests read or wrote; `null` if that was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_useful_byte: Option<Estimate>,
-    /// The same without what the links carry without load; `null` if that was not measured.
+    /// The same without the idle traffic of the links; `null` if that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_idle: Option<Estimate>,
 }
@@ -109,9 +109,9 @@ pub struct CarriedBytes {
 /// Data-transfer efficiency during a part of runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseEfficiency {
-    /// Where it stands among the faults.
+    /// Its position relative to the faults.
     pub kind: PhaseKind,
-    /// Names of the faults that were there.
+    /// Names of the faults in effect.
     pub faults: Vec<String>,
     /// Runs that have it.
     pub runs: u32,

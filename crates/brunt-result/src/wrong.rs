@@ -20,7 +20,7 @@ pub struct ErrorCause {
     pub op: OpKind,
     /// How they ended, as in `losses`: `os`, `scsi`, …
     pub status: String,
-    /// The errno with its name, the SCSI status with its sense, or what else the device said.
+    /// The errno with its name, the SCSI status with its sense, or another message of the device.
     pub cause: String,
     /// How many.
     pub count: u64,
@@ -87,7 +87,7 @@ pub struct Verified {
     pub wrong_bytes: u64,
     /// The first ranges that were found wrong, in the order in which they were found.
     pub extents: Vec<WrongExtent>,
-    /// There were more ranges than are listed.
+    /// Whether there were more ranges than are listed.
     pub more: bool,
 }
 

@@ -91,9 +91,7 @@ impl ServicesError {
                 let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
                 (!is_empty).then(|| format!("see its full output in {}", log.display()))
             }
-            ServicesError::Folder { .. } => {
-                Some("set TMPDIR to a folder that can be written to".into())
-            }
+            ServicesError::Folder { .. } => Some("set TMPDIR to a writable folder".into()),
             ServicesError::NeedsRoot { .. } => {
                 Some("run brunt as root, in a container with all capabilities".into())
             }

@@ -33,7 +33,7 @@ pub enum BoundError {
     #[error("process {0}, which started this one, has ended")]
     ParentEnded(i32),
     /// The system refused the request.
-    #[error("this process cannot be ended with the one that started it: {0}")]
+    #[error("cannot make this process end with its parent: {0}")]
     Refused(#[from] io::Error),
 }
 

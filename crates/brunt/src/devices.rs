@@ -130,7 +130,7 @@ pub fn guard(
         Ok(Looked { found: None, by }) => {
             if by == Detector::Table && !backend.storage().is_empty() {
                 output.note(format_args!(
-                    "{name}: looked for existing data with {by}, as libblkid cannot be loaded"
+                    "{name}: looked for existing data with {by}, because libblkid cannot be loaded"
                 ));
             }
             Ok(())

@@ -66,9 +66,9 @@ impl WatchSockets {
 pub fn scratch() -> Result<ServiceFolder, Failure> {
     ServiceFolder::new().map_err(|error| {
         Failure::failed(format!(
-            "cannot make a folder for the files of services: {error}"
+            "cannot create a folder for the files of services: {error}"
         ))
-        .advise("set TMPDIR to a folder that can be written to")
+        .advise("set TMPDIR to a writable folder")
     })
 }
 

@@ -33,7 +33,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
 /// It is not an address.
 pub fn parse_only_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
-        or: "a port alone for this machine",
+        or: "just a port for this machine",
     })
 }
 
@@ -125,7 +125,8 @@ pub fn open(
 /// Warns if a page at this address is reachable from other machines.
 pub fn warn_of_others(address: SocketAddr, output: &Output) {
     if address.ip().is_unspecified() || !address.ip().is_loopback() {
-        output.note("whoever reaches this address can watch; starting and stopping needs the token, which is not encrypted on its way");
+        output.note("anyone who can reach this address can watch; starting and stopping needs the token, which is \
+                     sent unencrypted");
     }
 }
 
@@ -176,13 +177,13 @@ impl Served {
         if losses.frames > 0 {
             let (frames, viewers) = (losses.frames, losses.viewers);
             self.output.note(format_args!(
-                "live page: {frames} frames lost by slow viewers ({viewers} in all); the results lack nothing"
+                "live page: slow viewers lost {frames} frames ({viewers} viewers in total); the results are complete"
             ));
         }
         if losses.events > 0 {
             let events = losses.events;
             self.output.note(format_args!(
-                "live page: {events} events not shown, because the machine was too busy; the results lack nothing"
+                "live page: {events} events not shown because the machine was too busy; the results are complete"
             ));
         }
     }
@@ -216,7 +217,7 @@ mod tests {
             let error = parse_address(text).expect_err(text);
             assert!(error.to_string().contains("before '--serve'"), "{text}");
             let error = parse_only_address(text).expect_err(text);
-            assert!(error.to_string().contains("a port alone"), "{text}");
+            assert!(error.to_string().contains("just a port"), "{text}");
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{BenchError, BenchResult, Console};
 pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> BenchResult {
     let losses: Vec<f64> = settings.loss.iter().flatten().copied().collect();
     if !settings.files.is_empty() && losses.is_empty() {
-        let what = "--make writes nothing of a capture that is there already; state --loss for copies that lack packets";
+        let what = "--make writes nothing for an existing capture; add --loss for copies with missing packets";
         return Err(BenchError::usage(what));
     }
     // Packed captures are unpacked there.
@@ -43,7 +43,7 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
         .flat_map(|subject| losses.iter().map(|percent| lossy_name(subject, *percent)))
     {
         if let Some(name) = names.replace(name) {
-            let what = "of two captures or losses; name each loss once, and captures that differ in their names";
+            let what = "for two captures or losses; give each loss once, and captures with different names";
             return Err(BenchError::usage(format!(
                 "--make would write {name} twice: {what}"
             )));
@@ -66,7 +66,7 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
         for percent in &losses {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
-                    "interrupted: files named so far are whole",
+                    "interrupted: files named so far are complete",
                 ));
             }
             let path = folder.join(lossy_name(&subject, *percent));

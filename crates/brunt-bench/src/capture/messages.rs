@@ -202,9 +202,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         })
         .collect();
     match found.is_empty() {
-        true => Err(BenchError::failed(
-            "no exchange in the capture that is built in",
-        )),
+        true => Err(BenchError::failed("no exchange in the built-in capture")),
         false => Ok(found),
     }
 }

@@ -215,7 +215,7 @@ pub fn run(
         .max()
         .unwrap_or(0);
     output.line(format_args!(
-        "  over time: {:.2} Gb/s arriving, {:.2} the most without losses; backlog {:.2} MB and {:.2} MB kept at the most",
+        "  over time: {:.2} Gb/s arriving, at most {:.2} without losses; backlog {:.2} MB and at most {:.2} MB kept",
         gbit(pace),
         gbit(capacity),
         most / 1e6,

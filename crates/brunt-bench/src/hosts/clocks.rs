@@ -98,7 +98,7 @@ fn estimates_of(
             }
         }
         let estimate = track.estimate(Clock::Monotonic.now());
-        estimates.push(estimate.ok_or_else(|| failed(&"its clock was set meanwhile"))?);
+        estimates.push(estimate.ok_or_else(|| failed(&"its clock was set in the meantime"))?);
     }
     Ok(estimates)
 }

@@ -139,7 +139,8 @@ pub(super) fn measure(
         ));
     }
     output.line(format_args!(
-        "  beyond bare processes: {beyond:.1} us; what Brunt says of the spread is right within its ± {error:.1} us in {held} of {rounds}"
+        "  beyond bare processes: {beyond:.1} us; Brunt's figure of the spread is right within its ± {error:.1} us in \
+         {held} of {rounds}"
     ));
     Ok(json!({
         "rounds": rounds,

@@ -243,7 +243,7 @@ fn serve_ssh(
         .into_iter()
         .find(|path| PathBuf::from(path).is_file());
     let mut sshd = Command::new(
-        path.ok_or_else(|| BenchError::failed("sshd is in none of its usual places"))?,
+        path.ok_or_else(|| BenchError::failed("sshd was not found in its usual places"))?,
     );
     sshd.args(["-D", "-f"])
         .arg(&file)

@@ -254,7 +254,7 @@ fn user_of_loop(device: &Path) -> Option<String> {
         }
         let metadata = fs::metadata(device).ok()?;
         if let Err(still) = attempts.pause_for_disk(&metadata) {
-            let (device, user) = (shown(&device), still.by);
+            let (device, user) = (shown(device), still.by);
             return Some(format!("attached to {device}, which is {user}"));
         }
     }

@@ -284,7 +284,7 @@ fn logins_outlive_a_broken_connection() {
             let note = health.note().unwrap();
             assert!(
                 note.starts_with(&format!(
-                    "attempts to connect repeated: {retries}, last: {at}"
+                    "connection attempts repeated: {retries}, last: {at}"
                 )),
                 "{note}"
             );

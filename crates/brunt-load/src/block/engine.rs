@@ -40,7 +40,7 @@ pub fn foresee(
         )))
     };
     let mode = ring.name();
-    let only = || format!("{mode} is a mode of engine io_uring");
+    let only = || format!("{mode} needs engine io_uring");
     match setting {
         Some(EngineSetting::IoUring) => match engine::io_uring() {
             Ok(()) => settled(IoEngine::IoUring, STATED.into()),
@@ -48,7 +48,7 @@ pub fn foresee(
         },
         Some(EngineSetting::Threads) if needs_io_uring(ring) => wrong(
             "ring",
-            format!("{}, and the workload says engine = \"threads\"", only()),
+            format!("{}, but the workload has engine = \"threads\"", only()),
         ),
         Some(EngineSetting::Threads) => settled(IoEngine::Threads, STATED.into()),
         Some(EngineSetting::Auto) => match engine::io_uring() {

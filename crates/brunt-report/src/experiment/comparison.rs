@@ -129,7 +129,13 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         return section;
     }
     section.prose(format!(
-        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the change is significant, but what was measured of the machine next to the runs may explain it. Figures above zero are geometric means, so that the change leads from one to the other. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
+        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over \
+         all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the \
+         same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the \
+         change is significant, but a difference between the machines, measured during the runs, may explain it. \
+         Figures above zero are geometric means, so that their ratio is the change. Everything else is inconclusive, \
+         and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would \
+         be detected with 80 % power.",
         lines.len(),
         Unit::Share.show(MARGIN)
     ));
@@ -160,7 +166,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         "would see",
     ];
     section.table(PageTable::new(
-        "Every figure of every point that both have",
+        "Every figure of every common point",
         &columns,
         rows,
     ));
@@ -173,7 +179,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         let word = if slower > 0.0 { "slower" } else { "faster" };
         let share = Unit::Share.show(slower.abs());
         section.prose(format!(
-            "{}, {}: the machine itself was {share} {word} in {b}, as far as that was measured, and the change may be its own.",
+            "{}, {}: the machine itself was {share} {word} in {b}, which may explain the change.",
             line.label, line.metric
         ));
     }

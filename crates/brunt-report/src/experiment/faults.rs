@@ -52,7 +52,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         ];
         section.table(PageTable::new("Effect of each fault", &columns, rows));
         section.prose(format!(
-            "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. Seen after: time until the end of the first interval that the fault affected. Recovered after: time from the end of the fault until less than {} was missing, for {} s at least. Whether there was an effect is asked of all runs together, by models of the noise of their intervals ({} false alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs without an answer are counted separately.",
+            "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. \
+             Seen after: time until the end of the first interval that the fault affected. Recovered after: time from \
+             the end of the fault until less than {} was missing for at least {} s. Whether there was an effect is \
+             decided for all runs together, using models of the noise of their intervals ({} false alarms). Never: a \
+             drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs \
+             without an answer are counted separately.",
             Unit::Share.show(BACK),
             HOLD.as_secs(),
             Unit::Share.show(ALPHA),
@@ -173,7 +178,8 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
 /// Reports runs that ended, or met the next fault, too early to show whether they recovered.
 fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
     format!(
-        "{point}, {}: {} went on for less than a second after the fault, or after the rate came back: too short to tell whether it recovered. To tell it, {}.",
+        "{point}, {}: {} went on for less than a second after the fault, or after the rate recovered: too short to \
+         judge recovery. To judge it, {}.",
         fault.fault,
         counted(fault.recovery_too_short, "run"),
         short.advice()

@@ -37,7 +37,7 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
 fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
     let which = details.damaged.join("; ");
     let text = format!(
-        "Left out of charts and tables below: {which}. The figures of runs do not need it."
+        "Missing from the charts and tables below: {which}. The figures of runs are not affected."
     );
     (!details.damaged.is_empty())
         .then(|| Notice::new(Tone::Bad, text))
@@ -294,7 +294,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     }
     if summary.experiment.repetitions < RUNS_MIN as u32 {
         let text = format!(
-            "Fewer than {RUNS_MIN} runs a point: intervals are wide or missing, and comparisons refuse a \
+            "Fewer than {RUNS_MIN} runs per point: intervals are wide or missing, and comparisons refuse a \
              verdict. Write repetitions = {RUNS_MIN} or more."
         );
         notices.push(Notice::new(Tone::Warning, text));
@@ -306,8 +306,8 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     );
     if let Some(alike) = brunt_result::drift::drift(summary) {
         let text = format!(
-            "Runs made one after the other are alike (correlation {alike:.2}), so the machine drifted; intervals are \
-             wider for it. More rounds or longer runs cover more of it."
+            "Consecutive runs are correlated ({alike:.2}), so the machine drifted; intervals are widened for it. More \
+             rounds or longer runs cover more of it."
         );
         notices.push(Notice::new(Tone::Warning, text));
     }

@@ -36,7 +36,9 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
         }
         section.prose(match kind {
             ImpactKind::Parallelism => {
-                "ParallelismImpactRatio: mean throughput of a client with X clients at once, divided by that of the same clients one after another. 1: not affected; 1/X: the clients share what one alone has."
+                "ParallelismImpactRatio: mean throughput of a client with X clients at once, divided by that of the \
+                 same clients one after another. 1: not affected; 1/X: together they have the throughput of one \
+                 client alone."
             }
             ImpactKind::Latency => {
                 "LatencyImpactRatio: mean throughput of a client with the delay, divided by that without. 1: not affected."
@@ -53,14 +55,17 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
     for run in indexes.left_out.iter().take(LEFT_OUT_MAX) {
         notices.push(Notice::new(
             Tone::Warning,
-            format!("In no ratio, with all of its round: {}.", run.said()),
+            format!(
+                "Left out of the ratios, with the rest of the round: {}.",
+                run.said()
+            ),
         ));
     }
     if indexes.left_out.len() > LEFT_OUT_MAX {
         let more = indexes.left_out.len() - LEFT_OUT_MAX;
         notices.push(Notice::new(
             Tone::Warning,
-            format!("{more} more runs are in no ratio."),
+            format!("{more} more runs are left out of the ratios."),
         ));
     }
     if !notices.is_empty() {

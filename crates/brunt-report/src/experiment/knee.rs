@@ -85,7 +85,7 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
         match knee(&places) {
             None => {}
             Some(Knee::Beyond) => said.push(format!(
-                "{of}No knee up to {} {}, because the rate still grows there.",
+                "{of}No knee up to {} {}, because the rate is still growing there.",
                 across.label,
                 across.unit.show(places[places.len() - 1].0)
             )),
@@ -96,7 +96,8 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
                 service_us,
             }) => {
                 said.push(format!(
-                    "{of}Knee at {} {} ({} outstanding), by the law of Little: the highest rate, {}, times the service time at the lowest load, {}. Beyond it requests only wait.",
+                    "{of}Knee at {} {} ({} outstanding), by Little's law: the highest rate, {}, times the service \
+                     time at the lowest load, {}. Beyond it requests only wait.",
                     across.label,
                     three(at),
                     three(outstanding),

@@ -24,9 +24,9 @@ const COLUMNS: [&str; 11] = [
     "lost",
     "queue full",
     "corrupted",
-    "doubled",
+    "duplicated",
     "held back",
-    "not meant",
+    "unintended",
     "emulation busy",
 ];
 
@@ -78,8 +78,8 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !usual.is_empty() {
         let names = usual.into_iter().collect::<Vec<_>>().join(", ");
         section.prose(format!(
-            "The system refused a high priority to the emulation of {names}, so other work can delay packets. As root, or \
-             with ulimit -e 40, it gets one."
+            "The system refused a high priority for the emulation of {names}, so other work can delay packets. Run as \
+             root or with ulimit -e 40 to allow it."
         ));
     }
     if all > ROWS_MAX {

@@ -16,9 +16,9 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
             .missing
             .as_deref()
             .unwrap_or("The results have no table of the environment.");
-        section.blocks.push(Block::Missing(format!(
-            "The host that it ran on is not on record. {why}"
-        )));
+        section
+            .blocks
+            .push(Block::Missing(format!("The host is not on record. {why}")));
     } else {
         section
             .blocks
@@ -26,7 +26,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     }
     let engines = engines(summary);
     if !engines.is_empty() {
-        let what = "Engines that made the requests, and why".to_string();
+        let what = "Engines that sent the requests, and why".to_string();
         section.blocks.push(Block::Heading(what));
         section.blocks.push(Block::Facts(engines));
     }

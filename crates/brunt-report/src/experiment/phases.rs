@@ -28,7 +28,7 @@ fn when(phase: &PhaseOverRuns) -> String {
 /// A phase's name; if no whole interval lies in it, with a note that its figures are mixed.
 fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     let doubt = if phase.intervals == 0 {
-        ", shorter than an interval: mixed with what is beside it"
+        ", shorter than an interval: mixed with its neighbours"
     } else {
         ""
     };

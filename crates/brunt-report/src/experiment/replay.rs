@@ -40,8 +40,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut section = Section::new("Replay fidelity");
     section.prose(
-        "A replay is true if the same operations, addresses and sizes went out (proven by a digest of what was handed to \
-         the device) and, at the trace's times, it drifted by at most 0.1 % and 99 of 100 requests were sent at most 1 ms \
+        "A replay is true if the same operations, addresses and sizes were sent (proven by a digest of what was \
+         handed to the device) and, if replayed with the original timing, it drifted by at most 0.1 % and 99 of 100 \
+         requests were sent at most 1 ms \
          late. It is degraded up to a drift of 5 %, 100 ms and 1 % of lost requests; beyond that it is not a replay.",
     );
     section.table(verdicts(&runs));
@@ -134,9 +135,9 @@ fn unsent(runs: &[Replayed<'_>]) -> PageTable {
         "run",
         "of",
         "sent",
-        "dropped for conflicts",
-        "due and not sent before the end",
-        "not taken by the device",
+        "dropped because of conflicts",
+        "due but not sent before the end",
+        "not accepted by the device",
         "not due before the end",
     ];
     let rows = runs.iter().map(
@@ -159,7 +160,7 @@ fn unsent(runs: &[Replayed<'_>]) -> PageTable {
             ]
         },
     );
-    PageTable::new("What became of the trace's requests", &columns, rows)
+    PageTable::new("Outcome of the trace's requests", &columns, rows)
 }
 
 fn late(runs: &[Replayed<'_>]) -> PageTable {
@@ -212,7 +213,7 @@ fn devices(runs: &[Replayed<'_>]) -> PageTable {
         "target",
         "sent",
         "of",
-        "ended well",
+        "completed",
         "late by over 100 µs",
         "issue error p50",
         "p99",
@@ -342,7 +343,7 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
             let digests = &fidelity.digests;
             let mut rows = vec![
                 row("digest of the trace", digests.trace.clone()),
-                row("digest of what was to be sent", digests.planned.clone()),
+                row("digest of the planned requests", digests.planned.clone()),
                 row("digest of what was sent", digests.sent.clone()),
                 row(
                     "writes to be sent with FUA",
@@ -352,7 +353,7 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
             ];
             if fidelity.pieces > fidelity.sent {
                 rows.push(row(
-                    "requests sent, those in pieces by piece",
+                    "requests sent, counting the pieces of split ones",
                     count(fidelity.pieces as f64),
                 ));
             }

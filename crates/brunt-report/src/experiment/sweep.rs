@@ -23,7 +23,8 @@ const LONG_BYTES: f64 = 65536.0;
 const INTERVALS: &str =
     "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
 
-const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would be one over healthy and broken time.";
+const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would mix healthy and \
+                         faulty time.";
 
 /// A figure of a point: its name, unit and scale, and how to get it.
 struct Figure {
@@ -204,7 +205,8 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let y = Axis::new("response time", Unit::Micros, Scale::Log);
     let xs = places.iter().map(|(rate, _)| *rate).collect();
     let caption = format!(
-        "Percentiles cover all runs of a point. Each position is one value of {}; where the lines turn upwards, more load only adds waiting.",
+        "Percentiles cover all runs of a point. Each position is one value of {}; where the lines turn upwards, more \
+         load only adds waiting time.",
         across.label
     );
     Some(Chart::lines("Response time against throughput", x, y, xs, all).caption(caption))

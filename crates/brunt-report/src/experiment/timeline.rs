@@ -316,7 +316,7 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
             ),
         }));
     } else {
-        blocks.push(Block::Heading("Hosts meanwhile".into()));
+        blocks.push(Block::Heading("Hosts during this run".into()));
         blocks.extend(charts.into_iter().map(|chart| finish(chart, 120)));
         if !idle.is_empty() {
             blocks.push(Block::Prose(format!(

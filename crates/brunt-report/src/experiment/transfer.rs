@@ -35,7 +35,10 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut section = Section::new("Data transfer");
     section.prose(
-        "Bytes that links carried in both directions, with headers, for each byte that requests read or wrote in the measured time. A packet counts on each link that it crosses. Idle traffic is what the links carried before a run without load; a dash where no idle time was measured. Delayed links are those that have a delay at any point of the experiment, as links between sites have.",
+        "Bytes that links carried in both directions, with headers, for each byte that requests read or wrote in the \
+         measured time. A packet counts on each link that it crosses. Idle traffic is what the links carried before a \
+         run without load; a dash where no idle time was measured. Delayed links are those that have a delay at any \
+         point of the experiment, like links between sites.",
     );
     section.blocks.push(Block::Bars(bars(&found)));
     let mut rows: Vec<Vec<Cell>> = found

@@ -198,7 +198,10 @@ fn sentence(fault: &OverRuns, basis: &VerdictBasis) -> String {
         );
     }
     format!(
-        "{} judged together: {over}, {} ± {} of the usual rate was missing (one standard error). The chance of as much without an effect is {}; the limit is {}, {rule}. Noise: {noise}. Seen: the end of the first interval that differs. Recovered: the likeliest change point after the fault from which less than {} is missing for {} s at least. The band shows the noise of the baseline and decides nothing.",
+        "{} judged together: {over}, {} ± {} of the usual rate was missing (one standard error). The chance of this \
+         much without an effect is {}; the limit is {}, {rule}. Noise: {noise}. Seen: the end of the first interval \
+         that differs. Recovered: the likeliest change point after the fault from which less than {} is missing for \
+         at least {} s. The band only shows the noise of the baseline; the verdict does not depend on it.",
         counted(basis.runs, "run"),
         percent(basis.size),
         percent(basis.error),

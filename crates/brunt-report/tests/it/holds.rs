@@ -382,12 +382,12 @@ fn knees_are_drawn() {
     }
     let text = html::render(&page);
     assert!(text.contains("memory: Knee at queue depth 5"));
-    assert!(text.contains("outstanding), by the law of Little: the highest rate, 50 k/s, times"));
+    assert!(text.contains("outstanding), by Little's law: the highest rate, 50 k/s, times"));
     assert!(text.contains(r#""label":"knee 5"#));
     let page = with(|depth| depth / 100e-6);
     let text = html::render(&page);
-    assert!(
-        text.contains("memory: No knee up to queue depth 32, because the rate still grows there.")
-    );
+    assert!(text.contains(
+        "memory: No knee up to queue depth 32, because the rate is still growing there."
+    ));
     assert!(!text.contains(r#""marks""#));
 }

@@ -85,7 +85,7 @@ pub struct Baseline {
 /// What came after a fault was too short to tell whether the rate recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TooShort {
-    /// Up to when it would have had to last, in seconds from the start of measuring.
+    /// Time up to which it would have had to last, in seconds from the start of measuring.
     pub until_s: f64,
     /// Whether the next fault ended it, and not the run.
     pub next_fault: bool,
@@ -111,7 +111,7 @@ pub struct Degradation {
     pub drop: f64,
     /// The same for the worst interval.
     pub drop_max: f64,
-    /// Requests lost until recovery, compared with the baseline rate; `null` if it is open when that was.
+    /// Requests lost until recovery, compared with the baseline rate; `null` if that time is not known.
     pub lost_requests: Option<f64>,
     /// Bytes lost until recovery.
     pub lost_bytes: Option<f64>,

@@ -57,9 +57,9 @@ impl PhaseKind {
 /// A part of a run in which the same faults were there. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseFigures {
-    /// Where it stands among the faults.
+    /// Its position relative to the faults.
     pub kind: PhaseKind,
-    /// Names of the faults that were there.
+    /// Names of the faults in effect.
     pub faults: Vec<String>,
     /// Its begin.
     pub start_s: f64,
@@ -93,13 +93,13 @@ pub struct PhaseFigures {
 /// A phase over the complete runs of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseOverRuns {
-    /// Where it stands among the faults.
+    /// Its position relative to the faults.
     pub kind: PhaseKind,
-    /// Names of the faults that were there.
+    /// Names of the faults in effect.
     pub faults: Vec<String>,
     /// Runs that have it.
     pub runs: usize,
-    /// Its begin, in seconds from the start of measuring; mean over runs.
+    /// Its start, in seconds from the start of measuring; mean over runs.
     pub start_s: f64,
     /// Its end; mean over runs.
     pub end_s: f64,
@@ -116,7 +116,7 @@ pub struct PhaseOverRuns {
     /// Their maximum in any run.
     #[serde(default)]
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end and not answered then; most of any run.
+    /// Requests that were due by its end but not answered by then; maximum over runs.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
     /// For how long the oldest of any run had waited.

@@ -27,7 +27,7 @@ pub const TABLE: Table = Table {
         Column::float("drop_max", "The same for the worst interval."),
         Column::float(
             "lost_requests",
-            "Area: requests lost from the fault's start until recovery; null if it is open when that was.",
+            "Area: requests lost from the fault's start until recovery; null if that time is not known.",
         )
         .nullable(),
         Column::float("lost_bytes", "Their bytes.").nullable(),

@@ -10,8 +10,8 @@ use crate::summary::Summary;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "indexes",
-    doc: "One row for each index of robustness and what it is of, written when the experiment ends: what many clients at \
-          once, or a link delay, leave of throughput ([indexes.md](indexes.md)).",
+    doc: "One row for each index of robustness and what it describes, written when the experiment ends: how much \
+          throughput is left with many clients at once, or with a link delay ([indexes.md](indexes.md)).",
     columns: &[
         Column::text("index", "`parallelism` or `latency`."),
         Column::text("target", "Name of the target."),
@@ -61,7 +61,7 @@ pub const CLIENTS: Table = Table {
         Column::text("workload", "Name of the workload."),
         Column::text("axes", "Values of the point's axes, as in labels."),
         Column::int("at_once", "Clients at once, if that is swept.").nullable(),
-        Column::text("company", "Which these are, joined by `+`.").nullable(),
+        Column::text("company", "Their names, joined by `+`.").nullable(),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
         Column::float(
             "bytes_per_second",

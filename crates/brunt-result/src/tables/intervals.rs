@@ -26,7 +26,7 @@ const WHEN: &[Column] = &[
 
 const IN_FLIGHT: &[Column] = &[Column::float(
     "in_flight",
-    "Mean number of requests in flight. They count before they complete, so a device that stands still shows its depth.",
+    "Mean number of requests in flight. They count before they complete, so a stalled device shows its depth.",
 )];
 
 /// Columns of outstanding requests; null in rows written by versions that did not record them.

@@ -14,7 +14,7 @@ pub const TABLE: Table = Table {
         Column::int("run", "The run."),
         Column::int(
             "start_ns",
-            "Where the part begins, from the start of the run's workers, by when requests were due.",
+            "When the part begins, from the start of the run's workers, by when requests were due.",
         ),
         Column::int("end_ns", "Where it ends."),
         Column::int("requests", "Requests that were due in it."),

@@ -21,16 +21,16 @@ pub const TABLE: Table = Table {
         .nullable(),
         Column::text(
             "faults",
-            "Faults that were there, joined by ` and `; null for the whole measured time.",
+            "Faults in effect, joined by ` and `; null for the whole measured time.",
         )
         .nullable(),
         Column::text("link", "Name of the link."),
         Column::text("direction", "`there`: from its first host to its second; `back`."),
         Column::bool(
             "delayed",
-            "Whether the link has a delay at any point of the experiment, as links between sites have.",
+            "Whether the link has a delay at any point of the experiment, like links between sites.",
         ),
-        Column::int("start_ns", "Begin of the part, since measuring began."),
+        Column::int("start_ns", "Start of the part, since measuring began."),
         Column::int("end_ns", "Its end."),
         Column::int("bytes", "Bytes that the sending host handed to the link, with Ethernet headers."),
         Column::int("useful_bytes", "Bytes that all requests of the run read and wrote in the same time."),

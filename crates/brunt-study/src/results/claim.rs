@@ -21,7 +21,7 @@ const FOLDER_MODE: u32 = 0o700;
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// It contains results.
-    #[error("{} holds results already", .0.display())]
+    #[error("{} already contains results", .0.display())]
     HasResults(PathBuf),
     /// Another run writes to it.
     #[error("another run is writing its results to {}", .0.display())]

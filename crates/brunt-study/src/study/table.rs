@@ -277,7 +277,7 @@ fn each(runs: usize) -> String {
     if runs == 1 {
         "one run a point".to_string()
     } else {
-        format!("{runs} runs a point")
+        format!("{runs} runs per point")
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn report(
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
     let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
     let Some(found) = found else {
-        return failure.advise("name a file to see what it holds: a pipe is read once");
+        return failure.advise("pass a file instead of a pipe to see what it contains");
     };
     output.line("\nWhat is in it instead");
     for row in found.protocols.iter().take(SURVEY_ROWS) {

@@ -24,12 +24,12 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Window for the busiest-period figure.
 const STRETCH: Duration = Duration::from_secs(1);
 
-/// Forward between two network interfaces, and impair what passes
+/// Forward traffic between two network interfaces, and impair it
 ///
-/// Puts this machine in the wire, between a client and storage that run nothing of Brunt's: every Ethernet frame
-/// that comes in at IN goes out at OUT and the other way round, whatever is in it. Without settings frames pass
-/// untouched; with them, packets are delayed, lost, reordered, corrupted or limited in rate as on a lab's links.
-/// Ctrl-C, SIGTERM or SIGHUP ends it with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
+/// Places this machine inline between a client and storage, neither of which runs Brunt: every Ethernet frame received
+/// at IN is sent out at OUT and vice versa, whatever it contains. Without settings frames pass untouched; with them,
+/// packets are delayed, lost, reordered, corrupted or limited in rate as on a lab's links. Ctrl-C, SIGTERM or SIGHUP
+/// ends it with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
 #[derive(clap::Args)]
 pub struct Bridge {
     /// Interface towards one side, such as eth0
@@ -38,21 +38,21 @@ pub struct Bridge {
     /// Interface towards the other side
     #[arg(value_name = "OUT")]
     second: String,
-    /// Sets what happens to packets, in both directions: a key of a lab's link and its value, such as delay=20ms,
+    /// Sets an impairment for both directions: a key of a lab's link and its value, such as delay=20ms,
     /// loss=0.01, rate=100Mb/s, preset=four-sites
     #[arg(short, long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Sets the same from OUT to IN only, over what --set says
+    /// Like --set, but only from OUT to IN; overrides --set
     #[arg(long, value_name = "KEY=VALUE")]
     back: Vec<String>,
-    /// Seed of chance: the same seed loses the same packets, counted from the start
+    /// Random seed: the same seed loses the same packets, counted from the start
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Saves the packets of both sides to this file as they come in, before anything happens to them: pcapng with both
+    /// Saves the packets of both sides to this file as they arrive, before any impairment: pcapng with both
     /// interfaces if its name ends in .pcapng, otherwise pcap
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Ends it after this time
+    /// Stops after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasts: Option<Duration>,
 }
@@ -62,15 +62,15 @@ impl Subcommand for Bridge {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt bridge eth0 eth1",
-            "pass everything between two interfaces, and say what that adds",
+            "forward everything between two interfaces and report the added latency",
         ),
         (
             "brunt bridge eth0 eth1 --set delay=10ms --set loss=0.001 --back rate=100Mb/s",
-            "put a long way, some loss and a slow way back into the wire",
+            "add delay, some loss and a slow return path to the wire",
         ),
         (
             "brunt bridge eth0 eth1 --capture wire.pcapng --for 10m",
-            "record what passes for ten minutes",
+            "record the traffic for ten minutes",
         ),
     ];
 
@@ -114,7 +114,7 @@ impl Subcommand for Bridge {
         let watched = watch(bridge, self.lasts, output);
         let recorded = recording.map(|recording| end_record(recording, output));
         let failed = watched.end.error.as_ref().map(|error| {
-            Failure::failed(format!("an interface is gone: {error}"))
+            Failure::failed(format!("an interface disappeared: {error}"))
                 .advise("see `ip -br link`, and start the bridge again")
         });
         let report = BridgeReport {
@@ -275,7 +275,7 @@ impl BridgeReport {
                 .into(),
         );
         lines.push(
-            "  it, less the delay that was set; network cards and their drivers are not included"
+            "  it, minus the configured delay; network cards and their drivers are not included"
                 .into(),
         );
         lines.extend(
@@ -318,7 +318,7 @@ impl Way<'_> {
         };
         let mut lines = vec![format!("{}: {set}", self.name)];
         lines.push(format!(
-            "  came        {} packets, {} bytes; {} in the mean, {} in the busiest second",
+            "  received    {} packets, {} bytes; {} on average, {} in the busiest second",
             counts.packets,
             counts.bytes,
             rate(counts.bytes as f64 * 8.0 / self.seconds),
@@ -333,8 +333,8 @@ impl Way<'_> {
         lines.extend(told(
             "lost",
             &[
-                (counts.lost, "by the loss that was set"),
-                (counts.queue_full, "in the full queue of the line"),
+                (counts.lost, "by the configured loss"),
+                (counts.queue_full, "because the line's queue was full"),
             ],
         ));
         lines.extend(told(
@@ -346,7 +346,7 @@ impl Way<'_> {
                 (counts.ecn_marked, "marked (ECN)"),
                 (
                     counts.ecn_not_capable,
-                    "not marked, as their sender knows no ECN",
+                    "not marked because their sender does not support ECN",
                 ),
                 (counts.fins_held, "ends of connections held"),
                 (
@@ -367,8 +367,8 @@ impl Way<'_> {
                     counts.unmeant_device,
                     "unreadable (offloaded tunnels: switch the sender's offload off)",
                 ),
-                (self.left, "still under way at the end"),
-                (self.ends_left, "ends of connections still held at the end"),
+                (self.left, "still in flight at the end"),
+                (self.ends_left, "connection ends still held at the end"),
             ],
         ));
         let micros = |nanos: Option<Nanos>| nanos.map_or(0.0, |nanos| nanos.0 as f64 / 1e3);

@@ -16,13 +16,13 @@ use crate::cli::{Done, Failure, Output};
 
 /// Compare two results: the change of each metric with its confidence interval, and a verdict
 ///
-/// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and
-/// "worse" come from Welch's t-test of the ratio, with variances moderated across points, a deviation of 2 % between
-/// sessions, and Holm's correction over all metrics of all points; "same" comes from two one-sided tests. "Machines
-/// differed" means that a change is significant, but that what was measured of the machine next to the runs may explain
-/// it. On a shared machine, measure both as targets of one experiment: its runs are interleaved, and its report compares
-/// targets round by round. Fewer than four runs per side are always inconclusive. The column "sees" is the smallest change that would be detected with
-/// 80 % power. --json adds Mann-Whitney tests.
+/// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and "worse"
+/// come from Welch's t-test of the ratio, with variances moderated across points, a deviation of 2 % between sessions,
+/// and Holm's correction over all metrics of all points; "same" comes from two one-sided tests. "Machines differed"
+/// means that a change is significant, but that a difference between the machines, measured during the runs, may
+/// explain it. On a shared machine, measure both as targets of one experiment: its runs are interleaved, and its report
+/// compares targets round by round. Fewer than four runs per side are always inconclusive. The column "sees" is the
+/// smallest change that would be detected with 80 % power. --json adds Mann-Whitney tests.
 #[derive(clap::Args)]
 pub struct Compare {
     /// Results folder of the baseline
@@ -56,7 +56,7 @@ impl Subcommand for Compare {
         for (summary, folder) in [(&a, &self.a), (&b, &self.b)] {
             if !summary.complete {
                 output.note(format_args!(
-                    "{} is incomplete; its finished runs are compared",
+                    "{} is incomplete; only its finished runs are compared",
                     folder.display()
                 ));
             }
@@ -79,7 +79,7 @@ impl Subcommand for Compare {
             return Err(Failure::usage(format!(
                 "--fail-if '{condition}' matches no metric that both results have"
             ))
-            .advise("run brunt compare without it to see the metrics that there are"));
+            .advise("run brunt compare without it to see the available metrics"));
         }
         output.line(row([
             "",
@@ -102,7 +102,7 @@ impl Subcommand for Compare {
                     if slower > 0.0 { "slower" } else { "faster" },
                 );
                 output.line(format_args!(
-                    "    the machine was {share:.1}% {word} as measured; the change may be its own"
+                    "    the machine was {share:.1}% {word}, which may explain the change"
                 ));
             }
         }
@@ -177,11 +177,11 @@ fn advice(lines: &[Line]) -> Vec<String> {
         let (label, metric) = (&line.label, line.metric);
         notes.push(match runs {
             Some(runs) => format!(
-                "repetitions = {runs} would show a change of 10% in each inconclusive figure in 80 of 100 cases (most \
+                "repetitions = {runs} would detect a change of 10% in each inconclusive figure with 80% power (most \
                  for {label} {metric})"
             ),
             None => format!(
-                "no number of runs would show a change of 10% in {label} {metric}; measure both as targets of one \
+                "no number of runs would detect a change of 10% in {label} {metric}; measure both as targets of one \
                  experiment, whose runs are interleaved and compared round by round (brunt report)"
             ),
         });

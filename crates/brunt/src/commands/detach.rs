@@ -107,7 +107,7 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
         }
         if let Some(status) = ended {
             let said = std::fs::read_to_string(folder.join(PROGRESS_FILE)).unwrap_or_default();
-            let what = format!("the experiment did not begin ({status}): {}", said.trim());
+            let what = format!("the experiment did not start ({status}): {}", said.trim());
             return Err(if status.code() == Some(2) {
                 Failure::usage(what)
             } else {
@@ -119,7 +119,7 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
                 let _ = kill_process(pid, Signal::TERM);
             }
             return Err(Failure::failed(
-                "interrupted before the experiment began; it was ended",
+                "interrupted before the experiment started; it was stopped",
             ));
         }
         std::thread::sleep(LOOK_EVERY);

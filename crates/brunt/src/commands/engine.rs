@@ -13,8 +13,9 @@ use crate::cli::Failure;
 /// The flag, for every command that makes or serves requests.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct EngineFlag {
-    /// System calls that requests are made with: io_uring, or threads with ordinary calls, where io_uring is forbidden
-    /// or in the way. BRUNT_ENGINE does the same, for agents too [default: io_uring where the kernel allows it]
+    /// How requests are sent: io_uring, or threads with ordinary system calls where io_uring is forbidden or
+    /// unsuitable. The variable BRUNT_ENGINE does the same, also for agents [default: io_uring where the kernel allows
+    /// it]
     #[arg(long, value_name = "ENGINE", value_parser = parser())]
     engine: Option<IoEngine>,
 }
@@ -48,7 +49,7 @@ impl EngineFlag {
         for (name, workload) in workloads {
             if let Some(setting) = workload.engine.filter(|setting| *setting != stated.into()) {
                 let (said, wanted) = (setting.name(), stated.name());
-                let what = format!("--engine {wanted}: workload {name} says engine = \"{said}\"");
+                let what = format!("--engine {wanted}: workload {name} has engine = \"{said}\"");
                 let advice = format!("replace the key with --set workloads.{name}.engine={wanted}");
                 return Err(Failure::usage(what).advise(advice));
             }

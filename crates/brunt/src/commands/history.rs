@@ -39,7 +39,7 @@ pub struct History {
     /// Also write a page with charts to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Leave out changes smaller than this
+    /// Omit changes smaller than this
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     margin: Margin,
     /// Exit with status 1 if the last change of a figure is for the worse and began within the newest results
@@ -86,7 +86,7 @@ impl Subcommand for History {
         ),
         (
             "brunt history v1.results v2.results v3.results --order given",
-            "put results in an order of your own",
+            "show results in the order given",
         ),
     ];
 
@@ -221,7 +221,8 @@ fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
     results.sort_by_cached_key(|result| result.began.or_else(|| written(&result.folder)));
     (unknown > 0).then(|| {
         format!(
-            "{} without a table of runs: ordered by when {FILE_NAME} was written; --order given keeps an order of your own",
+            "{} without a table of runs: ordered by when {FILE_NAME} was written; --order given keeps the order of \
+             the command line",
             counted(unknown, "result")
         )
     })

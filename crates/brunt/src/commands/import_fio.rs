@@ -58,7 +58,7 @@ impl Subcommand for ImportFio {
             None => output.bytes(import.text.as_bytes()),
             Some(path) if path.exists() => {
                 return Err(Failure::usage(format!("{} exists already", path.display()))
-                    .advise("choose another name, or move it away"));
+                    .advise("choose another name, or move the existing file"));
             }
             Some(path) => std::fs::write(path, &import.text)
                 .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?,

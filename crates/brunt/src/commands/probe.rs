@@ -27,21 +27,21 @@ const COUNTERS_MAX: usize = 100;
 /// Maximum samples in one JSON object.
 const SAMPLES_MAX: u64 = 1_000_000;
 
-/// Show what hosts are doing: processors, memory, network, disks, on one time line
+/// Show what hosts are doing: processors, memory, network, disks, on one timeline
 ///
 /// Prints a line for each host and interval until Ctrl-C or --for. Times are this machine's: each host's clock is
-/// measured all the while, and the last lines say how well it is known. With --json every figure of every sample is
-/// in the object at the end.
+/// measured continuously, and the last lines say how accurately it is known. With --json every figure of every sample
+/// is in the object at the end.
 #[derive(clap::Args)]
 pub struct Probe {
     #[command(flatten)]
     reach: ReachArgs,
 
-    /// Interval of samples, 10ms to 1h
+    /// Sampling interval, 10ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Span,
 
-    /// How long; without it until Ctrl-C
+    /// How long to sample [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Span>,
 
@@ -49,7 +49,7 @@ pub struct Probe {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Processes to record as well, by the names of their programs: tgtd,smbd
+    /// Processes to record as well, by program name, such as tgtd,smbd
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     processes: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl super::Subcommand for Probe {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt probe ssh:node7 ssh:node8",
-            "two hosts, each second; nothing is installed there",
+            "two hosts, once per second; nothing is installed there",
         ),
         (
             "brunt probe local --interval 100ms --for 5s --only cpu,disk --json",
@@ -95,8 +95,7 @@ impl super::Subcommand for Probe {
             .check()
             .map_err(|error| Failure::usage(format!("--{error}")))?;
         if probes.only.iter().any(|name| name == DEVICE.name) {
-            let what =
-                "--only device: a host has none; devices are those of an experiment ('brunt run')";
+            let what = "--only device: hosts have no such probe; it is for the devices of an experiment ('brunt run')";
             return Err(Failure::usage(what));
         }
         if !probes.is_on() {
@@ -104,7 +103,7 @@ impl super::Subcommand for Probe {
         }
         if output.is_json() && self.time.is_none() {
             return Err(Failure::usage(
-                "--json prints its object at the end: say when, with --for",
+                "--json prints its object at the end: set the duration with --for",
             ));
         }
         let plan = ProbePlan {
@@ -207,7 +206,7 @@ fn watch(
                 match offset {
                     Some(offset) => tell(ProbeNews::Sample(on_our_clock(&sample, address, offset))),
                     None => tell(ProbeNews::Note(
-                        "its clock was set: a sample has no time and is left out".into(),
+                        "its clock was set: a sample without a valid time is omitted".into(),
                     )),
                 }
             }
@@ -286,7 +285,9 @@ fn finish(
                         "{address}: times ± {:.3} ms",
                         clock.error().as_secs_f64() * 1e3
                     )),
-                    None => output.note(format_args!("{address}: its clock was set meanwhile")),
+                    None => {
+                        output.note(format_args!("{address}: its clock was set in the meantime"))
+                    }
                 }
                 for (name, count) in &end.counters {
                     output.note(format_args!("{address}: {name} {count}"));
@@ -307,14 +308,14 @@ fn finish(
     }
     if left_out > 0 {
         output.note(format_args!(
-            "{left_out} samples are left out of the object: it would be too large"
+            "{left_out} samples are omitted, or the object would be too large"
         ));
     }
     output.object(&json!({ "hosts": list, "samples_left_out": left_out }));
     match lost {
         0 => Ok(()),
         lost => Err(Failure::failed(format!(
-            "{lost} of {} hosts were lost or could not be asked",
+            "{lost} of {} hosts were lost or could not be reached",
             addresses.len()
         ))),
     }

@@ -53,7 +53,7 @@ pub struct KeepArgs {
     )]
     anonymize: Option<PathBuf>,
 
-    /// Move each part to this place in an object store once it is closed and compared there, and delete it here. The
+    /// Move each closed part to this address in an object store, compare the copy, and delete the part here. The
     /// capture never waits for that; without a connection, parts stay here. Needs a build with object stores
     /// (docs/object-stores.md).
     #[arg(long, value_name = "s3://BUCKET/PREFIX", requires = "out")]
@@ -71,7 +71,7 @@ pub struct KeepArgs {
     #[arg(long, value_name = "WHAT")]
     on_full: Option<Full>,
 
-    /// Also save the packets to this file (pcap with nanosecond times), cut at --snap and ordered by time for any
+    /// Also save the packets to this file (pcap with nanosecond times), truncated at --snap and ordered by time for any
     /// number of workers. If the disk falls behind a live capture by half of the rings, packets are left out of the
     /// file and counted.
     #[arg(long, value_name = "FILE")]
@@ -147,7 +147,7 @@ impl KeepArgs {
         let was_moved = LakeMark::read(folder).map_err(remote::failure)?.is_some();
         if was_moved || (self.to.is_some() && is_trace(folder)) {
             let what = if was_moved {
-                "has the mark of a trace that was moved"
+                "contains the marker of a trace that was moved"
             } else {
                 "already contains a trace"
             };

@@ -39,7 +39,7 @@ pub fn failure(error: RemoteError) -> Failure {
         | RemoteError::Diverged { .. }
         | RemoteError::TooMany { .. }
         | RemoteError::Busy { .. } => Failure::usage(error),
-        RemoteError::Interrupted => Failure::failed(error).advise("run it again to go on"),
+        RemoteError::Interrupted => Failure::failed(error).advise("run it again to continue"),
         error => Failure::failed(error),
     }
 }
@@ -140,21 +140,18 @@ pub fn told(counts: &MoveCounts) -> String {
     }
     if counts.parts_withdrawn > 0 {
         told += &format!(
-            "; {} gone or changed here before they were moved",
+            "; {} deleted or changed here before they were moved",
             counts.parts_withdrawn
         );
     }
     if counts.parts_refused > 0 {
         told += &format!(
-            "; {} refused, because other content is there",
+            "; {} refused because different content is already there",
             counts.parts_refused
         );
     }
     if counts.retries > 0 {
-        told += &format!(
-            "; {} requests without a useful answer, tried again",
-            counts.retries
-        );
+        told += &format!("; {} failed requests, retried", counts.retries);
     }
     told
 }
@@ -172,7 +169,7 @@ pub fn left_behind(
     }
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let what = format!(
-        "{} of {} not moved to {address}: {} waiting{why}, {} refused, {} gone or changed meanwhile",
+        "{} of {} not moved to {address}: {} waiting{why}, {} refused, {} deleted or changed",
         counted(left as usize, "part"),
         folder.display(),
         counts.parts_waiting,
@@ -191,7 +188,7 @@ pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
     let (parts, odd) = folder::parts(folder).map_err(failure)?;
     for path in odd {
         output.note(format_args!(
-            "{}: left out: a link, or a name that cannot be a key",
+            "{}: skipped: a symbolic link, or a name that cannot be a key",
             path.display()
         ));
     }
@@ -335,7 +332,7 @@ impl Movement {
         // Retry parts that were refused meanwhile.
         mover.begin_again();
         output.note(format_args!(
-            "{address}: {}, {}, left to move (at most {}; Ctrl-C once more ends that, and they stay here)",
+            "{address}: {}, {}, left to move (at most {}; Ctrl-C again stops this and leaves them here)",
             counted(source.waiting().parts as usize, "part"),
             format_size(source.waiting().bytes),
             brunt_core::units::format_duration(wait)
@@ -353,7 +350,9 @@ impl Movement {
             Err(RemoteError::Interrupted) => Some(
                 mover
                     .trouble()
-                    .map_or("the time is over".into(), |(error, _)| error.to_string()),
+                    .map_or("the time limit was reached".into(), |(error, _)| {
+                        error.to_string()
+                    }),
             ),
             Err(error) => Some(error.to_string()),
         };

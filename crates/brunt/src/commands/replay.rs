@@ -37,28 +37,28 @@ use crate::{devices, live};
 /// Interval of figures while a replay is watched.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Replay a block trace on a device, and say how true that was
+/// Replay a block trace on a device, and report how faithful the replay was
 ///
-/// Requests are sent at the trace's times whatever the device does, unless --timing says otherwise. The verdict is true,
-/// degraded or not a replay; docs/replay.md has its limits. An experiment (`brunt run`) with `trace = …` in a
-/// workload does the same with repetitions, sweeps, faults and a report.
+/// Requests are sent with the trace's original timing, whatever the device does, unless --timing says otherwise. The
+/// verdict is true, degraded or not a replay; docs/replay.md gives the limits. An experiment (`brunt run`) with `trace
+/// = …` in a workload does the same with repetitions, sweeps, faults and a report.
 #[derive(clap::Args)]
 pub struct Replay {
     /// The trace: plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive
     trace: PathBuf,
-    /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
+    /// Where to replay it: a path, null:SIZE, memory:SIZE, or another device URL
     #[arg(required_unless_present = "devices", conflicts_with = "devices", value_parser = url_parser())]
     target: Option<String>,
-    /// In place of TARGET: where a device of the trace goes; may be repeated. Devices that are not named are left out. `brunt
-    /// trace info` lists the names
+    /// Instead of TARGET: where to replay one device of the trace. Can be repeated. Devices that are not named are left
+    /// out. `brunt trace info` lists the names
     #[arg(long = "device", value_name = "NAME=TARGET", value_parser = OsStringValueParser::new().try_map(route))]
     devices: Vec<DeviceRoute>,
-    /// Which format the trace has, where that cannot be found out
+    /// Format of the trace, if it cannot be detected
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
     format: Option<String>,
     #[command(flatten)]
     reading: TraceReading,
-    /// How many times as fast as the trace
+    /// Speed: 2 replays the trace twice as fast
     #[arg(long, value_name = "FACTOR")]
     speed: Option<f64>,
     /// Short for --timing depth
@@ -67,34 +67,34 @@ pub struct Replay {
     /// When requests are due
     #[arg(long, value_enum, default_value = "trace")]
     timing: Timing,
-    /// Where requests go
+    /// How addresses of the trace map to the target
     #[arg(long, value_enum, default_value = "as-is")]
     map: Map,
-    /// Requests outstanding for each worker
+    /// Requests outstanding per worker
     #[arg(long, default_value_t = QUEUE_DEPTH)]
     depth: u32,
-    /// Threads
+    /// Worker threads
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// Begin so far into the trace, such as 10m
+    /// Start this far into the trace, such as 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     from: Option<Duration>,
-    /// Replay so much of the trace's time
+    /// Replay this much of the trace, such as 5m
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     length: Option<Duration>,
-    /// Replay it so often
+    /// How many times to replay it
     #[arg(long = "loop", value_name = "TIMES")]
     repeat: Option<u32>,
-    /// What is done with a request on the same blocks as one in flight, where one of them changes data
+    /// What to do with a request that overlaps one in flight, if either of them changes data
     #[arg(long, value_enum, default_value = "let-through")]
     conflicts: Rule,
-    /// How long before a request is due the worker stops sleeping and watches the clock; 0 for never
+    /// How long before a request is due the worker stops sleeping and polls the clock; 0: never
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     spin: Option<Duration>,
     /// Every block written carries its address and a checksum, and reads check them
     #[arg(long)]
     verify: bool,
-    /// What the contents of writes follow from
+    /// Seed of the data that is written
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write even when the device holds a partition table or a file system
@@ -139,33 +139,33 @@ fn route(text: OsString) -> Result<DeviceRoute, NoRoute> {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Timing {
-    /// At the trace's times
+    /// With the trace's original timing
     Trace,
     /// As fast as possible at the queue depth
     Depth,
-    /// After what a request followed in the trace
+    /// When the requests that it followed in the trace have completed
     Dependency,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Map {
-    /// The trace's addresses
+    /// The trace's own addresses
     AsIs,
     /// Modulo the device's size
     Wrap,
     /// In proportion to the device's size
     Scale,
-    /// Only what the trace touches, one part behind the other
+    /// Only the parts that the trace touches, packed together
     Pack,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Rule {
-    /// Sent all the same
+    /// Send it anyway
     LetThrough,
-    /// It waits, and all after it do
+    /// Delay it and all requests after it
     HoldBack,
-    /// Left out
+    /// Do not send it
     Drop,
 }
 
@@ -174,11 +174,11 @@ impl Subcommand for Replay {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt replay requests.vscsi null:64GiB",
-            "at the trace's times, on a device that costs nothing",
+            "with its original timing, on a null device",
         ),
         (
             "brunt replay mysql.load.gz memory:4GiB --speed 15 --map pack",
-            "15 times as fast, in less room",
+            "15 times as fast, in less space",
         ),
         (
             "brunt replay mysql.load.gz disk.img --map wrap --as-fast-as-possible --depth 32 --json",
@@ -190,7 +190,7 @@ impl Subcommand for Replay {
         ),
         (
             "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",
-            "two of the trace's devices, each on a target of its own, in the trace's order",
+            "two of the trace's devices, each on its own target, in the trace's order",
         ),
     ];
 
@@ -355,8 +355,9 @@ impl Replay {
                 }),
                 Some(known) if known.url == *url => {}
                 Some(_) => {
-                    let what =
-                        format!("--device: {name} is written with two secrets; give one of them");
+                    let what = format!(
+                        "--device: {name} is given with two different secrets; use only one"
+                    );
                     return Err(Failure::usage(what));
                 }
             }
@@ -367,7 +368,7 @@ impl Replay {
                 .any(|before| before.device == route.device)
             {
                 let what = format!(
-                    "--device: {} is named twice; a device goes to one target",
+                    "--device: {} is named twice; a device can go to only one target",
                     route.device
                 );
                 return Err(Failure::usage(what));
@@ -463,10 +464,10 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     let (sent, planned) = (count(fidelity.sent), count(fidelity.planned));
     let pieces = match fidelity.pieces == fidelity.sent {
         true => String::new(),
-        false => format!(" ({} with the pieces of long ones)", count(fidelity.pieces)),
+        false => format!(" ({} with pieces of split ones)", count(fidelity.pieces)),
     };
     output.line(format_args!(
-        "requests     {sent} of {planned} sent{pieces}, {} ended well, {}/s",
+        "requests     {sent} of {planned} sent{pieces}, {} completed, {}/s",
         count(fidelity.completed),
         format_grouped(run.requests_per_second)
     ));
@@ -526,9 +527,9 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
 /// Number of unsent requests, by reason.
 fn unsent(unsent: UnsentRequests) -> String {
     let whys = [
-        (unsent.dropped, "dropped for conflicts"),
-        (unsent.skipped, "due and not sent before the end"),
-        (unsent.not_taken, "not taken by the device"),
+        (unsent.dropped, "dropped because of conflicts"),
+        (unsent.skipped, "due but not sent before the end"),
+        (unsent.not_taken, "not accepted by the device"),
         (unsent.after_end, "not due before the end"),
     ];
     let count = |count: u64| format_grouped(count as f64);
@@ -553,16 +554,16 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
         return (format!("{sent}, equal to the trace's"), None);
     }
     let sent = match sent == planned {
-        true => format!("{sent}, equal to that of what was to be sent"),
-        false => format!("{sent}, unlike that of what was to be sent, {planned}"),
+        true => format!("{sent}, equal to that of the planned requests"),
+        false => format!("{sent}, different from that of the planned requests, {planned}"),
     };
     let why = match fidelity.unsent.total() {
-        0 => "the rows above say what was moved, repaired or sent in pieces",
+        0 => "the rows above show what was moved, repaired or split",
         _ => "not all of it was sent",
     };
     (
         sent,
-        (planned != trace).then(|| format!("{trace} for the trace itself: {why}")),
+        (planned != trace).then(|| format!("{trace} for the unmodified trace: {why}")),
     )
 }
 

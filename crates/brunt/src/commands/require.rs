@@ -13,7 +13,8 @@ pub(super) struct RequireFlags {
     /// requires; exit with status 1 if one is missed. Can be repeated
     #[arg(long, value_name = "REQUIREMENT")]
     require: Vec<Requirement>,
-    /// Exit with status 1 also if a requirement is undecided: its bound is within the interval, or there was one run
+    /// Also exit with status 1 if a requirement is undecided: its bound is within the interval, or there was only one
+    /// run
     #[arg(long)]
     fail_undecided: bool,
 }

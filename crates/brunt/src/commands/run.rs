@@ -57,10 +57,10 @@ pub struct Run {
     /// Replace a key of the file, such as '--set workloads.w.queue_depth=32'; VALUE as in the file, quotes optional
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// Runs of each point, in place of the file's 'repetitions'
+    /// Runs of each point, instead of the file's 'repetitions'
     #[arg(long, value_name = "N")]
     reps: Option<u32>,
-    /// Length of each run, in place of 'stop.time' of every workload
+    /// Length of each run, instead of 'stop.time' of every workload
     #[arg(long, value_name = "DURATION")]
     time: Option<Span>,
     #[command(flatten)]
@@ -88,20 +88,20 @@ pub(super) struct HowToRun {
     /// histogram buckets
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     output_format: OutputFormat,
-    /// Run without this terminal: print the process id and the folder, and go on after the terminal closes. What would
-    /// be printed goes to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends it like Ctrl-C
+    /// Run in the background: print the process id and the folder, and continue after the terminal closes. Output goes
+    /// to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends it like Ctrl-C
     #[arg(long, conflicts_with = "check")]
     detach: bool,
-    /// Serve Prometheus metrics of the run under way at this address (port 0 picks a free port), also out of a lab
+    /// Serve Prometheus metrics of the current run at this address (port 0 picks a free port), also from inside a lab
     #[arg(long, value_name = "ADDRESS", conflicts_with = "check")]
     metrics: Option<SocketAddr>,
-    /// Serve the live page of the experiment at this address, to watch it in a browser, also out of a lab. Only this machine
-    /// can open it unless the address says otherwise
+    /// Serve the live page of the experiment at this address, to watch it in a browser, also from inside a lab. Only
+    /// this machine can open it unless the address says otherwise
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
         value_parser = live::parse_address, conflicts_with = "check")]
     serve: Option<SocketAddr>,
-    /// Show what the live page shows on this terminal, as high as it is: percentiles, a heat map of response times with
-    /// faults below it, hosts, runs and the log. Where the terminal can do nothing of it, progress is shown as without
+    /// Show the contents of the live page on this terminal, using its full height: percentiles, a heat map of response
+    /// times with faults below it, hosts, runs and the log. A terminal that cannot display this shows plain progress
     #[arg(long, conflicts_with_all = ["check", "detach"])]
     dashboard: bool,
     #[command(flatten)]
@@ -142,7 +142,7 @@ impl Subcommand for Run {
         ),
         (
             "brunt run block-sizes.toml --dashboard",
-            "run it, and watch the same on this terminal",
+            "run it, and watch it on this terminal",
         ),
         (
             "brunt run block-sizes.toml --metrics 127.0.0.1:9400",
@@ -150,7 +150,7 @@ impl Subcommand for Run {
         ),
         (
             "brunt run block-sizes.toml --set workloads.w.queue_depth=32 --reps 8",
-            "run it with a key changed, and eight runs of each point",
+            "run it with one key changed and eight runs of each point",
         ),
         (
             "brunt run job.fio --check",
@@ -502,9 +502,7 @@ pub(super) fn reach(
     if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty()) {
         let reached = fleet.connect(hosts, Lane::default(), output.interrupt_flag());
         if !reached.map_err(Failure::failed)? {
-            return Err(Failure::failed(
-                "interrupted while hosts were being reached",
-            ));
+            return Err(Failure::failed("interrupted while connecting to hosts"));
         }
     }
     Ok(())
@@ -723,7 +721,7 @@ fn folder_names(experiment: &Path) -> impl Iterator<Item = PathBuf> {
 fn not_claimed(error: ClaimError) -> Failure {
     match &error {
         ClaimError::HasResults(_) => {
-            Failure::usage(&error).advise("choose another folder with --out, or move these away")
+            Failure::usage(&error).advise("choose another folder with --out, or move these results")
         }
         ClaimError::InUse(_) => Failure::usage(&error).advise("choose another folder with --out"),
         ClaimError::Io { .. } => Failure::failed(&error),

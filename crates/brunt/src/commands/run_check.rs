@@ -77,7 +77,7 @@ pub(super) fn check(
     let taken = folder.join(summary::FILE_NAME).exists();
     output.line(match taken {
         true => format!(
-            "{} holds results already; choose another folder with --out",
+            "{} already contains results; choose another folder with --out",
             folder.display()
         ),
         false => format!("results would go to {}", folder.display()),
@@ -264,7 +264,8 @@ pub(super) fn shared_storage(
         };
         if let Some((other, _)) = targets[..index].iter().find(shares) {
             return Err(Failure::usage(format!(
-                "targets '{other}' and '{name}' are the same storage, used at once, and at least one of them is written"
+                "targets '{other}' and '{name}' are the same storage, used at the same time, and at least one of them \
+                 is written to"
             ))
             .advise("use one target for both, or different groups of 'together', which run one after the other"));
         }

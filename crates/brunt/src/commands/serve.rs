@@ -24,15 +24,15 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Serve a page to compose, run, watch and compare experiments
 ///
-/// Prints its address first. Whoever reaches it can watch; whatever starts or stops a run or reads results needs the token in
-/// the printed address. One experiment runs at a time, in a process of its own. Ctrl-C ends it with its report, then the
-/// server; a second Ctrl-C ends the server at once, and the run ends itself.
+/// Prints its address first. Anyone who can reach it can watch; starting or stopping a run and reading results require
+/// the token in the printed address. One experiment runs at a time, in its own process. Ctrl-C ends it with its report,
+/// then the server; a second Ctrl-C ends the server at once, and the run then ends by itself.
 #[derive(clap::Args)]
 pub struct Serve {
-    /// Address or port to listen at [default: this machine only, at a free port]
+    /// Address or port to listen on [default: a free port, for this machine only]
     #[arg(default_value = live::DEFAULT, hide_default_value = true, value_parser = live::parse_only_address)]
     address: SocketAddr,
-    /// Folder of results: each experiment gets a folder in it, and all that are there are listed
+    /// Folder of results: each experiment gets a folder in it, and all results in it are listed
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     results: PathBuf,
     /// Only watch and compare: no experiment can be started
@@ -72,7 +72,7 @@ impl Subcommand for Serve {
         }
         if let Some(id) = site.running() {
             output.note(format_args!(
-                "run '{id}' ends with its report; Ctrl-C again does not wait for it"
+                "run '{id}' is ending with its report; press Ctrl-C again not to wait for it"
             ));
         }
         site.close();

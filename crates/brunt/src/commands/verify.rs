@@ -73,7 +73,7 @@ impl Subcommand for Verify {
         }
         if verdict.lost_unflushed > 0 {
             output.note(format_args!(
-                "{} blocks that no flush had covered are gone, which a write-back cache may do",
+                "{} blocks that were not flushed are lost, which a write-back cache is allowed to do",
                 verdict.lost_unflushed
             ));
         }
@@ -87,9 +87,9 @@ impl Subcommand for Verify {
             (0, 0) => Ok(()),
             (0, missing) => {
                 let what = format!("what {} wrote was not checked", counted(missing, "worker"));
-                Err(Failure::failed(what).advise("measure again with hosts that stay up to the end"))
+                Err(Failure::failed(what).advise("measure again with hosts that stay up until the end"))
             }
-            (lost, _) => Err(Failure::failed(format!("{lost} blocks are lost that had to be stable"))
+            (lost, _) => Err(Failure::failed(format!("{lost} blocks are lost that had to be on stable storage"))
                 .advise(
                     "check whether the storage ignores flushes or FUA, or claims that it has no write cache",
                 )),

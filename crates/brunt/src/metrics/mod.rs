@@ -66,7 +66,7 @@ pub fn finish(server: Option<MetricsServer>, output: &Output) {
     };
     if let Some(at_most) = readings.wanted() {
         output.note(format_args!(
-            "the last metrics wait to be read, for {} s at most (Ctrl-C ends that)",
+            "waiting for the last metrics to be read, for at most {} s (Ctrl-C ends the wait)",
             at_most.as_secs().max(1)
         ));
         if readings.wait_for_next(at_most, output.interrupt_flag()) {

@@ -274,7 +274,7 @@ impl RunState {
         let experiment = [&[("experiment", self.experiment.as_str())], labels].concat();
         gauge(
             "brunt_run_info",
-            "The run under way, or the last one.",
+            "The current run, or the last one.",
             &experiment,
             1.0,
         );
@@ -327,7 +327,7 @@ impl RunState {
         }
         let (name, help) = (
             "brunt_runs_ended_total",
-            "Runs that are over, by what ended them.",
+            "Finished runs, by the reason for their end.",
         );
         page.metric(name, MetricKind::Counter, help);
         let kinds = [
@@ -371,7 +371,7 @@ fn write_counts(page: &mut MetricsPage, runs: ShownRuns<'_>) {
         ),
         (
             "brunt_run_timeouts_total",
-            "Attempts given up by the time limit.",
+            "Attempts that timed out.",
             |op| op.timeouts,
         ),
     ];
@@ -390,7 +390,7 @@ fn write_counts(page: &mut MetricsPage, runs: ShownRuns<'_>) {
 fn write_errors(page: &mut MetricsPage, runs: ShownRuns<'_>) {
     let (name, help) = (
         "brunt_run_errors_total",
-        "Requests that did not end well, by how they ended.",
+        "Failed requests, by kind of failure.",
     );
     page.metric(name, MetricKind::Counter, help);
     let not_errors = [
@@ -436,7 +436,7 @@ fn write_latencies(page: &mut MetricsPage, runs: ShownRuns<'_>) {
         ),
         (
             "brunt_run_service_seconds",
-            "From the last sending to the completion.",
+            "From the last submission to the completion.",
             |op| &op.service,
         ),
     ];

@@ -435,7 +435,7 @@ fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
         said.contains("Permission denied") || said.contains("connection ended"),
         "{said}"
     );
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 3 hosts could not be asked"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 3 hosts could not be reached"));
 }
 
 /// A killed controller leaves no process and no file on the host.

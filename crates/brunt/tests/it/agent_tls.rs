@@ -49,7 +49,7 @@ fn a_controller_with_a_certificate_is_served() {
     );
     let (last, _) = agent.end();
     assert!(
-        last.starts_with("1 conversations with controllers; 1 strangers"),
+        last.starts_with("1 controller sessions; 1 unauthenticated"),
         "{last}"
     );
 }
@@ -134,7 +134,7 @@ fn a_stranger_gets_nothing() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
     let (last, notes) = agent.end();
     assert!(
-        last.starts_with("1 conversations with controllers; 7 strangers and 0 connections"),
+        last.starts_with("1 controller sessions; 7 unauthenticated and 0 excess connections"),
         "{last}\n{notes}"
     );
     assert!(
@@ -199,7 +199,7 @@ fn a_replayed_session_gets_nothing() {
     let _ = again.read_to_end(&mut heard);
     let (last, _) = agent.end();
     assert!(
-        last.starts_with("1 conversations with controllers; 1 strangers"),
+        last.starts_with("1 controller sessions; 1 unauthenticated"),
         "{last}"
     );
 }
@@ -268,7 +268,7 @@ fn what_is_no_conversation_gets_nothing() {
     assert_eq!(status, Some(0), "{found:#}");
     let (last, notes) = agent.end();
     assert!(
-        last.starts_with("7 conversations with controllers; 0 strangers"),
+        last.starts_with("7 controller sessions; 0 unauthenticated"),
         "{last}\n{notes}"
     );
     for (_, expected) in &cases {
@@ -314,7 +314,7 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
         assert!(found["hosts"][0]["error"].is_string(), "{found:#}");
         work.join().unwrap();
         let (last, notes) = agent.end();
-        assert!(last.starts_with("1 conversations"), "{last}");
+        assert!(last.starts_with("1 controller sessions"), "{last}");
         assert!(notes.contains("TLS: "), "{notes}");
     }
 }

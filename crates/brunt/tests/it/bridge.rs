@@ -559,7 +559,7 @@ fn an_interface_goes_away() {
         bridge
         ip link del out0
         status=0; wait $BRIDGE || status=$?
-        [ $status = 1 ] && grep -q 'an interface is gone' $WORK/notes || { cat $WORK/notes >&2; exit 1; }
+        [ $status = 1 ] && grep -q 'an interface disappeared' $WORK/notes || { cat $WORK/notes >&2; exit 1; }
         cat $WORK/report
         "#,
     ) else {

@@ -111,11 +111,11 @@ fn what_needs_io_uring_is_refused_by_name() {
     );
     check(
         &[&read[..], &["--poll", "thread"]].concat(),
-        "--poll thread is a mode of engine io_uring",
+        "--poll thread needs engine io_uring",
     );
     check(
         &[&read[..], &["--poll", "device"]].concat(),
-        "--poll device is a mode of engine io_uring",
+        "--poll device needs engine io_uring",
     );
     check(
         &["target", "--lun", "memory:1MiB", "--engine", "io_uring"],
@@ -220,7 +220,7 @@ fn a_flag_at_odds_with_a_workload_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        error.contains("workload own says engine = \"threads\""),
+        error.contains("workload own has engine = \"threads\""),
         "{error}"
     );
 }
@@ -249,11 +249,11 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
         ),
         (
             "ring = \"sqpoll\"",
-            "mem w: ring: sqpoll is a mode of engine io_uring: io_uring is forbidden here",
+            "mem w: ring: sqpoll needs engine io_uring: io_uring is forbidden here",
         ),
         (
             "ring = \"poll\"\nengine = \"auto\"",
-            "mem w: ring: poll is a mode of engine io_uring",
+            "mem w: ring: poll needs engine io_uring",
         ),
     ] {
         let (code, error) = check(keys, "--check=open");

@@ -313,7 +313,7 @@ fn the_cost_of_the_data_is_told() {
         .expect("brunt starts");
     let lines = String::from_utf8_lossy(&output.stdout);
     assert!(
-        lines.contains("  data       ") && lines.contains(" µs a request, "),
+        lines.contains("  data       ") && lines.contains(" µs per request, "),
         "{lines}"
     );
 }

@@ -315,7 +315,7 @@ fn labs_stand() {
             "{words:?}: {done:?}"
         );
     };
-    fails(&["exec", "client"], 2, "no lab stands");
+    fails(&["exec", "client"], 2, "no running lab");
     let up = lab(&["up", file, "--delay", "30ms"]);
     assert!(up.status.success(), "{}", said(&up));
 
@@ -401,12 +401,12 @@ fn labs_stand() {
         2,
         "/no/such/program: No such file",
     );
-    fails(&["up", file], 2, "there is a lab 'far' already");
+    fails(&["up", file], 2, "a lab named 'far' is already running");
     assert!(lab(&["up", file, "--name", "near"]).status.success());
     fails(
         &["exec", "client", "--", "true"],
         2,
-        "several labs stand: far, near",
+        "several labs are running: far, near",
     );
     let list: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
     let names = |list: &serde_json::Value| {
@@ -502,7 +502,7 @@ fn killed_labs_leave_nothing_behind() {
     loop {
         let list = lab(&["list"]).output().unwrap();
         let told = String::from_utf8_lossy(&list.stdout).into_owned();
-        if told.trim() == "no lab stands" {
+        if told.trim() == "no running lab" {
             break;
         }
         assert!(since.elapsed() < PATIENCE, "{told}");

@@ -72,11 +72,11 @@ fn a_real_trace_is_replayed() {
         "{text}"
     );
     assert!(
-        text.contains(", equal to that of what was to be sent\n"),
+        text.contains(", equal to that of the planned requests\n"),
         "{text}"
     );
     assert!(
-        text.contains(" for the trace itself: the rows above say what was moved"),
+        text.contains(" for the unmodified trace: the rows above show what was moved"),
         "{text}"
     );
     let text = succeed(

@@ -154,7 +154,7 @@ fn hosts_share_a_run() {
     }
     let (last, _) = agent.end();
     assert!(
-        last.starts_with("1 conversations with controllers"),
+        last.starts_with("1 controller sessions"),
         "one for all runs: {last}"
     );
 }

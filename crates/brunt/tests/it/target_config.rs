@@ -459,7 +459,7 @@ fn portals_are_reloaded() {
     for part in [
         &format!("portal {at} changed"),
         "group 2 is optimized and preferred",
-        "header_digest and congestion changed for connections from now on",
+        "header_digest and congestion changed for new connections",
     ] {
         assert!(note.contains(part), "{part}: {note}");
     }
@@ -476,7 +476,7 @@ fn portals_are_reloaded() {
             "alua = \"both\"",
             any.to_string(),
             1,
-            "alua cannot change while the target serves",
+            "alua cannot be changed while the target is running",
         ),
         (
             "",

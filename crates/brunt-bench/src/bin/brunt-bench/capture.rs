@@ -92,7 +92,7 @@ impl SubjectArgs for CaptureArgs {
         ),
         (
             "brunt-bench capture --tables",
-            "what histograms and sketches cost a capture",
+            "the cost of histograms and sketches in a capture",
         ),
         (
             "brunt-bench capture nfs.pcap --replay veth0",

@@ -38,11 +38,11 @@ impl SubjectArgs for HostsArgs {
         ("brunt-bench hosts", "everything, in about four minutes"),
         (
             "brunt-bench hosts --rounds 0 --agents 0",
-            "only how well clocks are known",
+            "only the accuracy of clock estimates",
         ),
         (
             "brunt-bench hosts --estimates 0 --rounds 0 --agents 1,64",
-            "only what 64 agents cost the controller",
+            "only the cost of 64 agents for the controller",
         ),
     ];
 

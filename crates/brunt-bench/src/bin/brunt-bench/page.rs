@@ -24,7 +24,7 @@ impl SubjectArgs for PageArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench page",
-            "ten viewers, nobody, and no page, in turns: four minutes",
+            "with ten viewers, one idle page and no page, in turns; takes four minutes",
         ),
         (
             "brunt-bench page --viewers 50 --rounds 4",

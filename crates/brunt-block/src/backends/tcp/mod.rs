@@ -693,7 +693,7 @@ mod tests {
         let second = backend.open(&ring, 1).unwrap();
         let note = second.health().note().unwrap();
         assert!(
-            note.starts_with("attempts to connect repeated: 1, last: tcp://"),
+            note.starts_with("connection attempts repeated: 1, last: tcp://"),
             "{note}"
         );
         assert!(note.contains("before the greeting"), "{note}");

@@ -20,23 +20,24 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Pause between attempts to connect to an agent that doesn't listen yet.
 const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Compare the clocks of other hosts with this machine's: offset, drift, and how sure that is
+/// Compare the clocks of other hosts with this machine's: offset, drift and their uncertainty
 ///
-/// Asks an agent on each host many times what its clocks say. The true offset lies between the two bounds whatever
-/// the network does, also when its delays differ both ways; it is known to half the shortest round trip or better.
+/// Reads the clocks of an agent on each host many times. The true offset lies between the two bounds whatever the
+/// network does, even if its delays differ between the directions; it is known to within half the shortest round trip.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for 10s\n\n  # what this machine measures of itself: the smallest possible error\n  brunt agent clock local"
+    after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for \
+                  10s\n\n  # this machine against itself: the smallest possible error\n  brunt agent clock local"
 )]
 pub struct ClockArgs {
     #[command(flatten)]
     reach: ReachArgs,
 
-    /// How long to ask: the longer, the better the drift is known
+    /// How long to measure; the drift is known better after a longer time
     #[arg(long = "for", value_name = "TIME", default_value = "3s")]
     time: Span,
 
-    /// Wait this long for agents that do not listen yet, and for names that do not exist yet
+    /// Wait this long for agents that do not listen yet and for host names that do not resolve yet
     #[arg(long, value_name = "TIME", default_value = "0s")]
     wait: Span,
 }
@@ -84,7 +85,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     match lost {
         0 => Ok(()),
         lost => Err(Failure::failed(format!(
-            "{lost} of {} hosts could not be asked",
+            "{lost} of {} hosts could not be reached",
             addresses.len()
         ))),
     }
@@ -168,7 +169,7 @@ fn print(address: &HostAddress, found: &HostClock, output: &Output) {
             wall.middle() as f64 / 1e6,
             ms(wall.error().as_nanos() as f64)
         )),
-        None => output.line("  wall clock  was set while it was measured: no offset"),
+        None => output.line("  wall clock  was set during the measurement: no offset"),
     }
     match &found.estimate {
         Some(estimate) => {
@@ -183,11 +184,11 @@ fn print(address: &HostAddress, found: &HostClock, output: &Output) {
                     output.line(format_args!("  drift       {low:+.1} to {high:+.1} ppm"))
                 }
                 RateModel::Changing => output
-                    .line("  drift       changed while it was measured: a clock is being slewed"),
+                    .line("  drift       changed during the measurement: a clock is being slewed"),
             }
         }
         None => output.line(
-            "  monotonic   jumped while it was measured (was the machine suspended?): no offset",
+            "  monotonic   jumped during the measurement (was the machine suspended?): no offset",
         ),
     }
     output.line(format_args!(

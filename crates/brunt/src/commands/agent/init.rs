@@ -7,17 +7,19 @@ use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
 
-/// Make the certificates by which agents and their controller know each other
+/// Create the certificates with which agents and their controller authenticate each other
 ///
-/// Makes an authority in the folder, the controller's identity, and one for each host, which is its DNS name or IP
-/// address as controllers will write it. What is there already is kept. Copy agent-HOST.pem to its host; keep authority.pem, which can
-/// make more, and controller.pem here.
+/// Creates an authority in the folder, an identity for the controller and one for each host, named by the DNS name or
+/// IP address that controllers use for it. Existing files are kept. Copy agent-HOST.pem to its host; keep
+/// authority.pem, which can sign more, and controller.pem here.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # one file for each of two hosts, and the controller's\n  brunt agent init certificates node7 node8\n\n  # another host of the same authority\n  brunt agent init certificates 10.0.0.9"
+    after_help = "Examples:\n  # one file for each of two hosts and one for the controller\n  brunt agent init \
+                  certificates node7 node8\n\n  # another host with the same certificate authority\n  brunt agent \
+                  init certificates 10.0.0.9"
 )]
 pub struct InitArgs {
-    /// Folder for the files; made if it is missing
+    /// Folder for the files; created if missing
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
@@ -32,7 +34,7 @@ pub fn run(args: &InitArgs, output: &Output) -> Done {
     let authority = Authority::in_folder(&args.folder).map_err(failure)?;
     let controller = authority.controller().map_err(failure)?;
     output.line(format_args!(
-        "{}: the controller's; name it with --identity",
+        "{}: for the controller; pass it with --identity",
         controller.display()
     ));
     let mut files = Vec::new();

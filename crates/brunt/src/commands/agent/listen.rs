@@ -33,7 +33,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     }
     let stats = listener.run(output.interrupt_flag(), |what| output.note(what));
     output.line(format_args!(
-        "{} conversations with controllers; {} strangers and {} connections too many refused",
+        "{} controller sessions; {} unauthenticated and {} excess connections refused",
         stats.controllers, stats.strangers, stats.refused
     ));
     output.object(&json!({

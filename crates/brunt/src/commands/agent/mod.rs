@@ -27,13 +27,13 @@ const LEASE_MIN: Duration = Duration::from_secs(2);
 /// Longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
-/// Work on this host for a controller elsewhere, or compare other hosts' clocks with this one's
+/// Run parts of experiments on this host for a remote controller, or compare clocks between hosts
 ///
-/// With --stdio it talks over its standard streams, as ssh starts it; a user has no need to. With --listen it serves
-/// controllers that show a certificate of its authority; 'init' makes the certificates. For a controller it runs the
-/// workloads of an experiment, serves targets, injects faults, samples the host's counters and compares clocks. All of that
-/// ends when the controller ends or is not heard for the length of the lease. 'clock' compares the clocks of other hosts
-/// with this machine's.
+/// With --stdio it communicates over its standard streams; ssh starts it like that, users need not. With --listen it
+/// serves controllers that present a certificate of its authority; 'init' creates the certificates. For a controller it
+/// runs the workloads of an experiment, serves targets, injects faults, samples the host's counters and compares
+/// clocks. All of that ends when the controller ends or sends nothing for the length of the lease. 'clock' compares the
+/// clocks of other hosts with this machine's.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Agent {
@@ -68,15 +68,15 @@ struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "listen")]
     identity: Option<PathBuf>,
 
-    /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as iscsi:; inject
-    /// a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
-    /// fault:bridge[=INTERFACE]); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of devices that
-    /// are allowed as well; start services, which may be any command (service:). Can be repeated [default: nothing with --listen,
-    /// whatever this user may do with --stdio]
+    /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as iscsi:;
+    /// inject a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
+    /// fault:bridge[=INTERFACE]); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of
+    /// devices that are also allowed; start services, which may be any command (service:). Can be repeated [default:
+    /// nothing with --listen, whatever this user may do with --stdio]
     #[arg(long, value_name = "WHAT")]
     allow: Vec<String>,
 
-    /// End when the controller is not heard for this long, 2s to 1h.
+    /// End after hearing nothing from the controller for this long, 2s to 1h.
     #[arg(long, value_name = "TIME", default_value = "8s")]
     lease: Span,
 
@@ -105,7 +105,7 @@ impl super::Subcommand for Agent {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt agent clock ssh:root@node7",
-            "how far its clocks are from this machine's; nothing is installed there",
+            "offset and drift of its clocks from this machine's; nothing is installed there",
         ),
         (
             "brunt agent init certificates node7",
@@ -113,11 +113,11 @@ impl super::Subcommand for Agent {
         ),
         (
             "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem --allow /dev/nvme1n1",
-            "an agent on node7: holders of the controller's certificate may load this disk",
+            "an agent on node7 that lets the controller run workloads on this disk",
         ),
         (
             "brunt agent --stdio",
-            "what a controller has ssh run on a host",
+            "what a controller runs on a host over ssh",
         ),
     ];
 
@@ -191,10 +191,10 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     }
     let (input, out) = (std::io::stdin(), std::io::stdout());
     if input.is_terminal() || out.is_terminal() {
-        return Err(
-            Failure::usage("--stdio talks to a controller, and this is a terminal")
-                .advise("try 'brunt agent clock ssh:HOST' on the controller"),
-        );
+        return Err(Failure::usage(
+            "--stdio is for a controller, but standard input is a terminal",
+        )
+        .advise("try 'brunt agent clock ssh:HOST' on the controller"));
     }
     let own = |stream: std::os::fd::BorrowedFd<'_>| -> Result<OwnedFd, Failure> {
         stream
@@ -205,7 +205,7 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     match brunt_host::serve(stream, &config, output.interrupt_flag()) {
         Ok(AgentEnd::Closed | AgentEnd::Stopped) => Ok(()),
         Ok(AgentEnd::LeaseOver) => Err(Failure::failed(format!(
-            "the controller was not heard for {}",
+            "no message from the controller for {}",
             format_duration(args.lease.0)
         ))),
         Ok(AgentEnd::Greeting(error)) => Err(Failure::failed(error)),

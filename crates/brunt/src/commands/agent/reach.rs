@@ -14,7 +14,7 @@ const HOSTS_MAX: usize = 1000;
 /// Hosts and the way to them.
 #[derive(clap::Args)]
 pub struct ReachArgs {
-    /// Host: ssh:user@host, as for ssh itself; agent:host:port, which listens there; or local for this machine
+    /// Host: ssh:user@host, as for ssh itself; agent:host:port for a listening agent; or local for this machine
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<String>,
 
@@ -22,19 +22,20 @@ pub struct ReachArgs {
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
 
-    /// The brunt to run on hosts reached by ssh [default: the one in their path if it has this version, else a copy]
+    /// Program to run on hosts reached by ssh [default: the brunt in their PATH if it has this version, otherwise a
+    /// copy of this one]
     #[arg(long, value_name = "PATH")]
     far_program: Option<String>,
 
-    /// The controller's identity, for agents that listen: a file of 'brunt agent init'
+    /// The controller's identity, for listening agents: a file of 'brunt agent init'
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
 
-    /// Give up a host that is not reached within this time
+    /// Give up on a host that cannot be reached within this time
     #[arg(long, value_name = "TIME", default_value = "30s")]
     connect_timeout: Span,
 
-    /// Give up a host that is not heard for this long
+    /// Give up on a host that sends nothing for this long
     #[arg(long, value_name = "TIME", default_value = "5s")]
     silence: Span,
 

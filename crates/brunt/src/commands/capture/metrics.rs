@@ -28,7 +28,7 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
                 page.single(
                     "brunt_capture_calls_open",
                     MetricKind::Gauge,
-                    "Calls that wait for their reply.",
+                    "Calls waiting for their reply.",
                     value,
                 );
             } else {
@@ -55,31 +55,31 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     page.single(
         "brunt_capture_pool_waits_total",
         MetricKind::Counter,
-        "Times that no parcel was free.",
+        "Number of times that no parcel was free.",
         live.pool_waits,
     );
     page.single(
         "brunt_capture_card_losses_total",
         MetricKind::Counter,
-        "Packets that the interfaces lost before the ring.",
+        "Packets that the interfaces lost before they reached the ring.",
         live.card_losses,
     );
     page.single(
         "brunt_capture_kept_bytes",
         MetricKind::Gauge,
-        "Bytes kept of what is incomplete.",
+        "Bytes held for incomplete messages.",
         picture.glance.kept_bytes,
     );
     page.single(
         "brunt_capture_messages_total",
         MetricKind::Counter,
-        "Parcels and questions that parsers handled.",
+        "Parcels and queries that parsers handled.",
         picture.messages,
     );
     page.metric(
         "brunt_capture_queued_parcels",
         MetricKind::Gauge,
-        "Parcels that wait for a parser.",
+        "Parcels waiting for a parser.",
     );
     for (index, queued) in picture.queued.iter().enumerate() {
         page.sample(
@@ -100,8 +100,7 @@ fn moves(page: &mut MetricsPage, picture: &Picture) {
             continue;
         };
         if name.ends_with("_waiting") {
-            let help =
-                format!("Move to an object store: {words}, which are closed and still here.");
+            let help = format!("Move to an object store: {words} (closed, still on this machine).");
             page.single(
                 &format!("brunt_capture_{name}"),
                 MetricKind::Gauge,

@@ -246,7 +246,7 @@ impl Capture {
             (analyses, recorders, shares.ledger, live, trouble)
         };
         output.note(format_args!(
-            "the kernel offered {} packets, {} of them had no room in the ring; times are {}",
+            "the kernel delivered {} packets, {} of which did not fit into the ring; times are {}",
             live.counters.offered,
             live.counters.dropped,
             match (self.source == Origin::Xdp, live.counters.hardware_times) {

@@ -122,8 +122,8 @@ fn bytes(rate: f64) -> String {
 fn line(now: &Picture, before: &Picture) -> String {
     let rates = Rates::between(now, before);
     format!(
-        "{:.0} s: {:.0} op/s, {:.3} Gb/s, read {}/s, written {}/s, {:.0} errors/s; {} calls seen, {} packets \
-         dropped, {} parcels wait",
+        "{:.0} s: {:.0} op/s, {:.3} Gb/s, read {}/s, written {}/s, {:.0} errors/s; {} calls seen, {} packets dropped, \
+         {} parcels waiting",
         now.at_s,
         rates.operations,
         rates.gbit,

@@ -119,8 +119,8 @@ fn stolen(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     Some(match fitness {
         Good => said,
         _ => said
-            .costs("the hypervisor gives this time to others: rates fall and response times grow by it, unevenly")
-            .advise("use a machine with processors of its own, or run points interleaved and often (repetitions, precision)"),
+            .costs("the hypervisor gives this time to other guests: rates fall and response times grow, unevenly")
+            .advise("use a machine with dedicated processors, or run each point more often (repetitions, precision)"),
     })
 }
 
@@ -142,7 +142,7 @@ fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
     Some(match fitness {
         Good => said,
         _ => said
-            .costs("differences of that size between two measurements may be the machine's own")
+            .costs("the machine itself may cause differences of that size between two measurements")
             .advise("end other programs, isolate processors (isolcpus=), or repeat until it averages out (precision = \"5%\")"),
     })
 }
@@ -160,13 +160,13 @@ fn other_load(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let said = Diagnosis::new(
         "other load",
         fitness,
-        format!("{load:.1} tasks want {processors} processors (last minute)"),
+        format!("{load:.1} tasks compete for {processors} processors (last minute)"),
     );
     Some(match fitness {
         Good => said,
         _ => said
             .costs("workers and target share processors with these")
-            .advise("see who: top -o %CPU; wait until the load is below a fifth of the processors"),
+            .advise("find them with top -o %CPU; wait until the load is below a fifth of the processors"),
     })
 }
 
@@ -190,7 +190,7 @@ fn governor(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let governors = machine.governors();
     let Some(slow) = governors.iter().find(|governor| *governor != "performance") else {
         let found = if governors.is_empty() {
-            "the system has no say in the frequency (a virtual machine?)"
+            "the system does not control the frequency (a virtual machine?)"
         } else {
             "performance"
         };
@@ -228,8 +228,9 @@ fn threads_of_a_core(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match active {
         false => Diagnosis::new("hyper-threading", Good, "off"),
         true => Diagnosis::new("hyper-threading", Note, "on")
-            .costs("two workers on one core get some 60 % each")
-            .advise("keep workers and target on cores of their own (cores = … in the experiment), or echo off | sudo tee /sys/devices/system/cpu/smt/control"),
+            .costs("two workers on one core get about 60 % each")
+            .advise("keep workers and target on separate cores (cores = … in the experiment), or echo off | sudo tee \
+                     /sys/devices/system/cpu/smt/control"),
     })
 }
 
@@ -255,7 +256,8 @@ fn mitigations(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     };
     Some(match fitness {
         Good => said,
-        _ => said.advise("compare only machines with the same mitigations; mitigations=off only where nobody else computes"),
+        _ => said.advise("compare only machines with the same mitigations; mitigations=off only on machines without \
+                          other users"),
     })
 }
 
@@ -290,7 +292,7 @@ fn swap(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let used = total - free;
     Some(match used > 0.01 * available {
         true => Diagnosis::new("swap", Note, format!("{:.0} MiB in use", used / 1024.0))
-            .costs("a page that comes back from it takes as long as a disk's answer")
+            .costs("reading a page back from swap takes as long as a disk access")
             .advise("sudo swapoff -a && sudo swapon -a, or use less memory: for targets"),
         false => Diagnosis::new("swap", Good, "hardly in use"),
     })
@@ -304,7 +306,7 @@ fn locked_memory(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
             Note,
             format!("{:.0} KiB may be locked", limit / 1024.0),
         )
-        .costs("what locks more goes without: registered buffers of many workers, memory faults")
+        .costs("what needs more locked memory is not available: registered buffers for many workers, memory faults")
         .advise("ulimit -l 65536 or more, or memlock in /etc/security/limits.conf"),
         false => Diagnosis::new(
             "locked memory",
@@ -318,7 +320,9 @@ fn open_files(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let limit = machine.limit("Max open files")?;
     Some(match limit < OPEN_FILES {
         true => Diagnosis::new("open files", Note, format!("{limit:.0}"))
-            .costs("a target with that many connections refuses more; a load on files has no more open")
+            .costs(
+                "a target refuses connections beyond that; a load on files cannot open more files",
+            )
             .advise("ulimit -n 65536"),
         false => Diagnosis::new("open files", Good, amount(limit, 1.0, "")),
     })
@@ -343,7 +347,7 @@ fn rings(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     }
     let why = refused.unwrap_or_else(|| "sysctl kernel.io_uring_disabled is not 0".to_string());
     let said = Diagnosis::new("io_uring", Note, why)
-        .costs("requests are made by threads, with a system call or more each");
+        .costs("threads send the requests, with at least one system call each");
     Some(match disabled {
         true => said.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
         false => said.advise("in a container, run it with --security-opt seccomp=unconfined"),
@@ -391,7 +395,7 @@ fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let features = [
         (
             (5, 11),
-            "waiting for completions with a time-out takes a request of its own",
+            "waiting for completions with a time-out takes a separate request",
         ),
         (
             KERNEL_MIN,
@@ -417,10 +421,11 @@ fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
 
 fn pressure(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match machine.exists("/proc/pressure/cpu") {
-        true => Diagnosis::new("pressure", Good, "told by the kernel"),
-        false => Diagnosis::new("pressure", Note, "not told by the kernel")
+        true => Diagnosis::new("pressure", Good, "reported by the kernel"),
+        false => Diagnosis::new("pressure", Note, "not reported by the kernel")
             .costs(
-                "the probe 'pressure' has no figures: waiting for processors, memory and devices is not seen",
+                "the probe 'pressure' has no figures: time spent waiting for processors, memory and devices is not \
+                 recorded",
             )
             .advise("boot with psi=1, or a kernel with CONFIG_PSI"),
     })
@@ -428,9 +433,9 @@ fn pressure(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
 
 fn task_clock(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match machine.exists("/proc/self/schedstat") {
-        true => Diagnosis::new("schedstat", Good, "told by the kernel"),
-        false => Diagnosis::new("schedstat", Note, "not told by the kernel")
-            .costs("processor time of processes is known to a hundredth of a second only")
+        true => Diagnosis::new("schedstat", Good, "reported by the kernel"),
+        false => Diagnosis::new("schedstat", Note, "not reported by the kernel")
+            .costs("processor time of processes is known only to a hundredth of a second")
             .advise("use a kernel with CONFIG_SCHED_INFO"),
     })
 }
@@ -454,12 +459,12 @@ fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         .filter(|word| !BUILT_IN.contains(word))
         .map(|word| format!("libnss_{word}.so.2"))
         .collect();
-    let found = "static: this program can open no shared library".to_string();
+    let found = "static: this program cannot load shared libraries".to_string();
     Some(match others.is_empty() {
         true => Diagnosis::new("linking", Good, found),
         false => Diagnosis::new("linking", Note, found)
             .costs(format!(
-                "names of hosts that only {} would find (/etc/nsswitch.conf) are not found",
+                "host names that only {} can resolve (/etc/nsswitch.conf) are not found",
                 others.join(", ")
             ))
             .advise("write addresses, or install the .deb"),

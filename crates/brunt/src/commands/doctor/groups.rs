@@ -32,7 +32,7 @@ pub fn described(limits: &CgroupLimits, processors: usize) -> String {
         parts.push(format!("{max} processes and threads, {now} now"));
     }
     if let Some(kills) = limits.oom_kills.filter(|kills| *kills > 0) {
-        parts.push(format!("{kills} processes killed for want of memory"));
+        parts.push(format!("{kills} processes killed because memory ran out"));
     }
     if let Some(set) = &limits.cpuset {
         parts.push(format!("processors {set}"));
@@ -47,7 +47,7 @@ pub fn described(limits: &CgroupLimits, processors: usize) -> String {
 pub fn costs(limits: &CgroupLimits) -> Vec<&'static str> {
     let mut costs = Vec::new();
     if limits.cpus.is_some() {
-        costs.push("when the quota is used up everything here stops until the next period, and response times grow by it");
+        costs.push("when the quota is used up, everything here stops until the next period, and response times grow");
     }
     if limits
         .memory_left

@@ -19,13 +19,13 @@ use checks::CHECKS;
 use machine::Machine;
 use trial::Trials;
 
-/// Check this machine before a measurement: what would spoil results, its cost, and what to do
+/// Check this machine before a measurement: what would distort results, by how much, and how to fix it
 ///
-/// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: fit, perhaps with notes;
-/// 1: something spoils measurements or is missing.
+/// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: ready, perhaps with notes;
+/// 1: something would distort measurements or is missing.
 #[derive(clap::Args)]
 pub struct Doctor {
-    /// Judge the /proc and /sys below this folder instead, and measure nothing
+    /// Check the /proc and /sys below this folder instead, without measuring
     #[arg(long, hide = true, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Only try to enter the namespaces of a lab.

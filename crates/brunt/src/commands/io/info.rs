@@ -75,7 +75,7 @@ pub fn targets(url: &str, output: &Output) -> Done {
     } = connect::discover(&config).map_err(Failure::failed)?;
     if let Some(trouble) = &trouble {
         output.note(format_args!(
-            "attempts to connect repeated: {retries}, last: {trouble}"
+            "connection attempts repeated: {retries}, last error: {trouble}"
         ));
     }
     for target in &found {

@@ -149,8 +149,8 @@ impl Range {
         match engine::usual_engine() {
             Ok(IoEngine::IoUring) => Ok(()),
             _ => Err(Failure::usage(match engine::io_uring() {
-                Ok(()) => format!("{flag} is a mode of engine io_uring, and the engine is threads"),
-                Err(why) => format!("{flag} is a mode of engine io_uring: {why}"),
+                Ok(()) => format!("{flag} needs engine io_uring, but the engine is threads"),
+                Err(why) => format!("{flag} needs engine io_uring: {why}"),
             })),
         }
     }

@@ -160,20 +160,20 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
             "  latency    min {:.1}, mean {:.1}, p50 {:.1}, p99 {:.1}, max {:.1} µs",
             us.min, us.mean, us.p50, us.p99, us.max
         )),
-        None => say(format_args!("  latency    none: no request went well")),
+        None => say(format_args!("  latency    none: no request succeeded")),
     }
     say(format_args!(
-        "  errors     {}, retries {}, time-outs {}, reconnects {}, repeated attempts to connect {}",
+        "  errors     {}, retries {}, time-outs {}, reconnects {}, repeated connection attempts {}",
         moved.errors, health.retries, health.timeouts, health.reconnects, health.connect_retries
     ));
     say(format_args!(
-        "  cost       {:.2} µs CPU ({:.2} user), {:.3} system calls, {:.3} context switches a request",
+        "  cost       {:.2} µs CPU ({:.2} user), {:.3} system calls, {:.3} context switches per request",
         figures.cpu_us, figures.user_us, figures.system_calls, figures.switches
     ));
     if figures.data_us > 0.0 {
         let share = moved.spent.total().as_secs_f64() * 100.0 / seconds;
         say(format_args!(
-            "  data       {:.2} µs a request, {share:.0} % of the time",
+            "  data       {:.2} µs per request, {share:.0} % of the time",
             figures.data_us
         ));
     }
@@ -185,7 +185,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     }
     if moved.padded_bytes > 0 {
         say(format_args!(
-            "  padding    {} zeros behind the input's end",
+            "  padding    {} zeros after the end of the input",
             moved.padded_bytes
         ));
     }

@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
         let has_file = matches!(work, Work::Read(Some(_)) | Work::Copy { .. });
         if let Some(count) = count.filter(|count| *count > once && has_file) {
             return Err(Failure::usage(format!(
-                "--count {count}: the range has only {once} requests"
+                "--count {count}: the range holds only {once} requests"
             )));
         }
         let count = count.unwrap_or(once);
@@ -214,7 +214,7 @@ impl Range {
         }
         if self.bs == 0 || self.bs > u64::from(info.transfer_bytes_max) {
             return Err(Failure::usage(format!(
-                "--bs {}: a request on this device has {} to {} bytes",
+                "--bs {}: requests on this device must have {} to {} bytes",
                 self.bs, block, info.transfer_bytes_max
             )));
         }

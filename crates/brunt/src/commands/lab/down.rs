@@ -19,16 +19,16 @@ const END_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Remove a lab that stands, with all that runs in it
+/// Remove a running lab and everything that runs in it
 ///
-/// Reports what its links did that was not meant. A lab that does not answer is killed, which leaves nothing of it
-/// either.
+/// Reports unintended losses and delays of its links. A lab that does not answer is killed, which also removes it
+/// completely.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # the only one\n  brunt lab down \n\n  # one of several\n  brunt lab down far\n\n  # all of them\n  brunt lab down --all"
 )]
 pub struct DownArgs {
-    /// Name of the lab [default: the only one that stands]
+    /// Name of the lab [default: the only running one]
     name: Option<String>,
     /// Remove all labs
     #[arg(long, conflicts_with = "name")]

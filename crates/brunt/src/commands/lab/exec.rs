@@ -17,17 +17,19 @@ use crate::cli::{Done, Failure, Output};
 /// A lab that is being built answers once it is up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Run a command on a host of a lab that stands, or a shell
+/// Run a command or a shell on a host of a running lab
 ///
 /// The command gets this terminal, working folder and environment, with the variables BRUNT_TARGET_NAME in addition;
-/// its exit status is passed on. It runs as root of the lab, so that ping, iperf3, tshark and tc need no more rights. It
-/// ends with the lab.
+/// its exit status is passed on. It runs as root of the lab, so that ping, iperf3, tshark and tc need no further
+/// privileges. It ends with the lab.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # a host of the only lab that stands\n  brunt lab exec client -- ping -c 3 server\n\n  # of several labs\n  brunt lab exec far server -- tcpdump -ni any\n\n  # a shell\n  brunt lab exec client"
+    after_help = "Examples:\n  # on a host of the only running lab\n  brunt lab exec client -- ping -c 3 server\n\n  \
+                  # with several labs running\n  brunt lab exec far server -- tcpdump -ni any\n\n  # a shell\n  brunt \
+                  lab exec client"
 )]
 pub struct ExecArgs {
-    /// Name of the host, after that of the lab if several stand
+    /// Name of the host, preceded by the lab's if several are running
     #[arg(required = true, num_args = 1..=2, value_names = ["LAB", "HOST"])]
     place: Vec<String>,
     /// Command and its arguments [default: $SHELL]
@@ -55,7 +57,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
         }
         _ => {
             return Err(Failure::failed(format!(
-                "lab {} gave an answer to another question",
+                "unexpected reply from lab {}",
                 state.name
             )));
         }

@@ -12,7 +12,7 @@ use crate::cli::{Done, Output};
 /// A lab that takes longer to answer is being built or stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// List the labs that stand
+/// List running labs
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # names, hosts, links and targets\n  brunt lab list \n\n  # for scripts\n  brunt lab list --json"
@@ -32,7 +32,7 @@ pub fn run(_: &ListArgs, output: &Output) -> Done {
         labs.push(json!({ "lab": state, "description": description }));
     }
     if labs.is_empty() {
-        output.line("no lab stands");
+        output.line("no running lab");
     }
     output.object(&json!({ "labs": labs }));
     Ok(())

@@ -15,8 +15,8 @@ use crate::cli::{Done, Failure, Output};
 /// Run commands on the hosts of an experiment's lab, with the experiment's targets running
 ///
 /// With a file and a command, builds the hosts, links and targets of the file, runs the command, exits with its status
-/// and removes the lab; 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that stands until it is
-/// removed. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
+/// and removes the lab; 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that keeps running until it
+/// is removed. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
 /// (characters other than letters and digits become "_").
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -40,19 +40,19 @@ impl super::Subcommand for Lab {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt lab lab-wan.toml -- ping -c 3 server",
-            "what the link adds",
+            "the delay that the link adds",
         ),
         (
             "brunt lab lab-wan.toml --on server --delay 20ms -- ip address",
-            "another host, and farther away",
+            "on another host, with a longer delay",
         ),
         (
             "brunt lab up lab-wan.toml",
-            "a lab that stands: hosts, links and targets in the background",
+            "keep a lab running in the background: hosts, links and targets",
         ),
         (
             "brunt lab exec server -- tcpdump -ni any",
-            "look at its packets",
+            "watch its packets",
         ),
         ("brunt lab exec client", "a shell on a host"),
         ("brunt lab down", "remove it"),

@@ -26,7 +26,7 @@ pub struct OnceArgs {
     /// Host to run the command on [default: the workers' host]
     #[arg(long, value_name = "HOST")]
     on: Option<String>,
-    /// One-way delay of every link, in place of the file's
+    /// One-way delay of every link, instead of the file's
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
     /// Command and its arguments

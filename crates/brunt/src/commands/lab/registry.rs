@@ -62,11 +62,12 @@ impl Registry {
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
             let what = format!(
-                "{} is not a folder of yours that only you can enter",
+                "{} is not a folder that you own and only you can enter",
                 folder.display()
             );
-            return Err(Failure::failed(what)
-                .advise("remove it, or set XDG_RUNTIME_DIR to a folder of yours with mode 0700"));
+            return Err(Failure::failed(what).advise(
+                "remove it, or set XDG_RUNTIME_DIR to a folder that you own, with mode 0700",
+            ));
         }
         Ok(Registry { folder })
     }
@@ -83,10 +84,11 @@ impl Registry {
         self.sweep()?;
         let path = self.path(name, "sock");
         UnixListener::bind(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Failure::usage(format!("there is a lab '{name}' already"))
-                .advise(format!(
+            io::ErrorKind::AddrInUse => {
+                Failure::usage(format!("a lab named '{name}' is already running")).advise(format!(
                     "remove it with 'brunt lab down {name}', or choose another name with --name"
-                )),
+                ))
+            }
             _ => Failure::failed(format!("{}: {error}", path.display())),
         })
     }
@@ -128,17 +130,22 @@ impl Registry {
         };
         match (name, all.as_slice()) {
             (_, []) => {
-                Err(Failure::usage("no lab stands").advise("set one up with 'brunt lab up FILE'"))
+                Err(Failure::usage("no running lab").advise("set one up with 'brunt lab up FILE'"))
             }
             (None, [only]) => Ok(only.clone()),
-            (None, _) => Err(Failure::usage(format!("several labs stand: {}", names()))
-                .advise("say which is meant, before anything else")),
+            (None, _) => Err(
+                Failure::usage(format!("several labs are running: {}", names()))
+                    .advise("name one of them as the first argument"),
+            ),
             (Some(name), _) => all
                 .iter()
                 .find(|state| state.name == name)
                 .cloned()
                 .ok_or_else(|| {
-                    Failure::usage(format!("no lab '{name}' stands; there is: {}", names()))
+                    Failure::usage(format!(
+                        "no running lab named '{name}'; running: {}",
+                        names()
+                    ))
                 }),
         }
     }

@@ -209,7 +209,7 @@ fn answer(
 enum NoEntrance {
     #[error("unknown host '{host}'; the lab's hosts are {known}")]
     Unknown { host: String, known: String },
-    #[error("no door to host {host}: {source}")]
+    #[error("cannot enter host {host}: {source}")]
     NoDoor { host: String, source: io::Error },
 }
 

@@ -23,21 +23,22 @@ use crate::cli::{Done, Failure, Output};
 /// How often to check whether the lab's process has ended while it is being built.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Set up a lab that stands in the background: hosts, links and targets
+/// Start a lab in the background: hosts, links and targets
 ///
-/// Ends when all of it stands. 'brunt lab exec' runs commands on its hosts, 'brunt lab list' shows it, 'brunt lab down'
-/// removes it. Nothing of it outlives its process, whose number is printed.
+/// Returns when everything is up. 'brunt lab exec' runs commands on its hosts, 'brunt lab list' shows it, 'brunt lab
+/// down' removes it. Nothing of it outlives its process, whose id is printed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # hosts, links and targets as the file has them\n  brunt lab up lab-wan.toml\n\n  # twice at once, one farther away\n  brunt lab up lab-wan.toml --name far --delay 50ms"
+    after_help = "Examples:\n  # hosts, links and targets as in the file\n  brunt lab up lab-wan.toml\n\n  # a second \
+                  one at the same time, with longer delays\n  brunt lab up lab-wan.toml --name far --delay 50ms"
 )]
 pub struct UpArgs {
     /// Experiment file (TOML) with a `[lab]` section
     experiment: PathBuf,
-    /// Name of the lab [default: the file's, without its ending]
+    /// Name of the lab [default: the file's, without its extension]
     #[arg(long)]
     name: Option<String>,
-    /// One-way delay of every link, in place of the file's
+    /// One-way delay of every link, instead of the file's
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
     /// This is the process that holds the lab; the socket at which it is asked is its standard input.
@@ -134,9 +135,7 @@ fn wait_for_lab(
         match registry.ask(name, &Request::Describe, LOOK) {
             Ok((Answer::Description(description), _)) => return Ok(description),
             Ok(_) => {
-                return Err(Failure::failed(
-                    "the lab gave an answer to another question",
-                ));
+                return Err(Failure::failed("unexpected reply from the lab"));
             }
             // Not up yet, or already gone.
             Err(_) => {}
@@ -150,7 +149,7 @@ fn wait_for_lab(
             }
             let _ = child.wait();
             return Err(Failure::failed(
-                "interrupted before the lab stood; it was removed",
+                "interrupted before the lab was ready; it was removed",
             ));
         }
     }
@@ -177,7 +176,7 @@ fn explain(is_usage: bool, name: &str, registry: &Registry) -> Failure {
 
 fn print(state: &State, description: &Description, output: &Output) {
     let State { name, pid, .. } = state;
-    output.line(format_args!("lab {name} stands; process {pid} holds it"));
+    output.line(format_args!("lab {name} is running (process {pid})"));
     for host in &description.hosts {
         output.line(format_args!("  host {:<12} {}", host.name, host.address));
     }

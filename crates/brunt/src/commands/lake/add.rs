@@ -9,21 +9,21 @@ use crate::cli::{Done, Output};
 
 /// Add a trace to a lake of several taps
 ///
-/// All of it appears at once, or nothing. The trace stays as it is. If its capture is still running, run this again to add
-/// what has come since; a trace that was added as a whole has nothing new, and nothing is done.
+/// The trace is added completely or not at all, and is not changed. If its capture is still running, run this again to
+/// add what was captured since; for a trace that was added completely, nothing is done.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # a trace of one of several taps\n  brunt lake add LAKE DIR --tap rack7"
+    after_help = "Examples:\n  # a trace from one of several taps\n  brunt lake add LAKE DIR --tap rack7"
 )]
 pub struct AddArgs {
-    /// Folder of the lake, made if it is missing.
+    /// Folder of the lake; created if missing.
     lake: PathBuf,
     /// Folder of the trace.
     trace: PathBuf,
     /// Name of the place where it was captured, unique in the lake.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     tap: String,
-    /// Add the trace even if it is in the lake under another name: its rows are there twice then.
+    /// Add the trace even if it is in the lake under another name; its rows are then in the lake twice.
     #[arg(long)]
     duplicate: bool,
     #[command(flatten)]

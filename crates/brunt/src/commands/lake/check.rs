@@ -11,17 +11,18 @@ use crate::cli::{Done, Failure, Output};
 
 /// Find missing and damaged parts of a trace or lake
 ///
-/// Reads everything, compares it with its checksums and with the catalog, and names what is wrong, with exit status 1 then.
-/// Nothing is changed without --repair, and nothing is deleted with it.
+/// Reads everything, compares it with its checksums and with the catalog, and reports what is wrong; the exit status is
+/// then 1. Nothing is changed without --repair, and --repair deletes nothing.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # is everything there, and as it was written?\n  brunt lake check LAKE\n\n  # bring back a catalog that was lost or damaged\n  brunt lake check LAKE --repair"
+    after_help = "Examples:\n  # is everything present and unchanged?\n  brunt lake check LAKE\n\n  # restore a lost \
+                  or damaged catalog\n  brunt lake check LAKE --repair"
 )]
 pub struct CheckArgs {
     /// Folder of a trace or lake.
     folder: PathBuf,
 
-    /// Bring back the catalog: from one of its copies (_catalog_copies), or else from what the parts say about themselves.
+    /// Restore the catalog from one of its copies (_catalog_copies) or, failing that, from the metadata in the parts.
     #[arg(long)]
     repair: bool,
 
@@ -67,7 +68,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     let failure = Failure::failed(format_args!("{}: {found} found", folder.display()));
     let is_of_catalog = checked.problems.iter().any(Problem::is_of_catalog);
     Err(match is_of_catalog && !args.repair {
-        true => failure.advise("`brunt lake check --repair` brings back a catalog"),
+        true => failure.advise("`brunt lake check --repair` restores a catalog"),
         false => failure,
     })
 }
@@ -75,7 +76,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
 /// Describes what a repair did.
 fn told(repaired: &Repaired) -> String {
     match repaired {
-        Repaired::Whole => "repaired    nothing: the catalog and its parts are whole".to_string(),
+        Repaired::Whole => "repaired    nothing: the catalog and its parts are intact".to_string(),
         Repaired::SetAside => {
             "repaired    older versions or copies of the catalog that can't be read were renamed *.damaged"
                 .to_string()
@@ -88,13 +89,13 @@ fn told(repaired: &Repaired) -> String {
             parts,
             rows,
         } => format!(
-            "repaired    version {version} of the catalog was rebuilt from the parts: {}, {}; a part that is missing \
-             altogether can't be noticed this way",
+            "repaired    version {version} of the catalog was rebuilt from the parts: {}, {}; missing parts can't be \
+             detected this way",
             counted(*parts, "part"),
             counted(*rows as usize, "row")
         ),
         Repaired::WithoutLost { version, lost } => format!(
-            "repaired    version {version} of the catalog is without {}: {}",
+            "repaired    version {version} of the catalog no longer lists {}: {}",
             counted(lost.len(), "lost part"),
             lost.join(", ")
         ),

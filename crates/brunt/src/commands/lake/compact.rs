@@ -7,13 +7,15 @@ use brunt_capture::trace::lake;
 use super::WriteArgs;
 use crate::cli::{Done, Output};
 
-/// Make the parts of a trace or lake large
+/// Merge the parts of a trace or lake into larger ones
 ///
-/// May run at any time: while a capture writes to the folder, while others read, and again after it was killed. Parts that
-/// are damaged are named and left as they are.
+/// Can run at any time: while a capture writes to the folder, while others read, and again after it was killed. Damaged
+/// parts are reported and left as they are.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # make the parts of a trace large, also while a capture writes to it\n  brunt lake compact DIR\n\n  # merge what was added to a lake, in larger parts\n  brunt lake compact LAKE --part-size 512MiB"
+    after_help = "Examples:\n  # merge the small parts of a trace, also while a capture writes to it\n  brunt lake \
+                  compact DIR\n\n  # merge what was added to a lake into larger parts\n  brunt lake compact LAKE \
+                  --part-size 512MiB"
 )]
 pub struct CompactArgs {
     /// Folder of a trace (`brunt capture --out`) or of a lake (`brunt lake add`).

@@ -10,11 +10,11 @@ use crate::cli::{Done, Failure, Output};
 
 /// Write the tables' Delta Lake logs, so that Spark, DuckDB and others find the parts
 ///
-/// One version of each table's log (TABLE/_delta_log) for all that was compacted since the last time. Times are integers
-/// there, with `_ns` behind their names. docs/table-formats.md shows how engines read it.
+/// Adds one version to each table's log (TABLE/_delta_log) for everything compacted since the last time. Times in it
+/// are integers, with `_ns` after their names. docs/table-formats.md shows how engines read it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # write Delta Lake logs of what was compacted\n  brunt lake manifest LAKE"
+    after_help = "Examples:\n  # write Delta Lake logs of compacted tables\n  brunt lake manifest LAKE"
 )]
 pub struct ManifestArgs {
     /// Folder of a trace or lake that was compacted.
@@ -61,7 +61,7 @@ fn failure(error: ManifestError) -> Failure {
             folder.display()
         )),
         ManifestError::Delta(DeltaError::Io { .. }) => Failure::failed(&error)
-            .advise("run it again: tables whose logs were continued have nothing new then"),
+            .advise("run it again: tables whose logs were already continued are then up to date"),
         ManifestError::Trace(_) | ManifestError::Lake(_) | ManifestError::Delta(_) => {
             Failure::usage(&error)
         }

@@ -50,7 +50,7 @@ enum What {
 /// How parts are written.
 #[derive(clap::Args)]
 struct WriteArgs {
-    /// Size at which a part ends.
+    /// Size at which a part is closed.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     part_size: Size,
 
@@ -101,7 +101,7 @@ impl Subcommand for Lake {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt lake compact DIR",
-            "make the parts of a trace large, also while a capture writes to it",
+            "merge the small parts of a trace, also while a capture writes to it",
         ),
         (
             "brunt lake add LAKE DIR --tap rack7",
@@ -113,15 +113,15 @@ impl Subcommand for Lake {
         ),
         (
             "brunt lake check LAKE",
-            "find missing and damaged parts; --repair brings back a lost catalog",
+            "find missing and damaged parts; --repair restores a lost catalog",
         ),
         (
             "brunt lake manifest LAKE",
-            "write Delta Lake logs of what was compacted",
+            "write Delta Lake logs of compacted tables",
         ),
         (
             "brunt lake repeat DIR --rows 2000000000 --out LAKE",
-            "a large lake to measure with, of copies of a trace",
+            "make a large lake for measurements from copies of a trace",
         ),
         (
             "brunt lake push DIR s3://lake/monday",
@@ -129,7 +129,7 @@ impl Subcommand for Lake {
         ),
         (
             "brunt lake push LAKE s3://lake/all",
-            "copy a compacted lake there: what has come since the last time",
+            "copy a compacted lake there: only what was added since the last time",
         ),
         (
             "brunt lake pull s3://lake/monday DIR",
@@ -196,7 +196,8 @@ fn print(gathered: &Gathered, output: &Output) {
         ));
     }
     if gathered.is_running {
-        output.line("a capture is still writing: parts that it has not closed stay as they are");
+        output
+            .line("a capture is still writing: parts that it has not closed are left as they are");
     }
     let damaged: Vec<_> = gathered.damaged.iter().map(LakeError::to_string).collect();
     let mut object = json!(counts);
@@ -212,7 +213,7 @@ fn failure(error: GatherError) -> Failure {
             Failure::failed(&error)
         }
         GatherError::Lake(LakeError::Full { .. }) => Failure::failed(&error)
-            .advise("run it again when there is room: it goes on where it ended"),
+            .advise("run it again when there is space: it continues where it stopped"),
         GatherError::Lake(LakeError::Busy { .. }) | GatherError::Starting(_) => {
             Failure::failed(&error)
         }
@@ -221,7 +222,7 @@ fn failure(error: GatherError) -> Failure {
         GatherError::Itself(_) => Failure::usage(&error)
             .advise("compact it with `brunt lake compact`, or name another lake"),
         GatherError::Known(_) => Failure::usage(&error).advise(
-            "use that --tap to add what has come since, or --duplicate to add all of it again",
+            "use that --tap to add only what is new, or --duplicate to add all of it again",
         ),
         GatherError::OtherTrace(_) => Failure::usage(&error).advise("choose another --tap"),
         GatherError::Nested(_) | GatherError::Running(_) | GatherError::TooMany { .. } => {

@@ -15,18 +15,18 @@ use crate::commands::remote::{failure, progress};
 
 /// Fetch the parts of a trace or of results from an object store
 ///
-/// Parts that are here already are compared and not fetched again, so an attempt that was ended or killed goes on where it
-/// was. The store is not changed.
+/// Parts that are here already are compared and not fetched again, so an attempt that was stopped or killed continues
+/// where it stopped. The store is not changed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # fetch a trace, to analyze it\n  brunt lake pull s3://lake/monday DIR\n\n  # give up sooner\n  brunt lake pull s3://lake/monday DIR --wait 30s"
 )]
 pub struct PullArgs {
-    /// Where from.
+    /// Address to fetch from.
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     from: String,
 
-    /// Folder to fetch them into; made if it is missing.
+    /// Folder to fetch into; created if missing.
     folder: PathBuf,
 
     /// Give up when the store has not answered for this long.
@@ -70,7 +70,7 @@ pub fn run(args: &PullArgs, output: &Output) -> Done {
     }
     if counts.objects_left_out > 0 {
         told += &format!(
-            "; {} that are not parts left out",
+            "; {} skipped that are not parts",
             counted(counts.objects_left_out as usize, "object")
         );
     }
@@ -79,7 +79,7 @@ pub fn run(args: &PullArgs, output: &Output) -> Done {
     result.map_err(failure)?;
     if counts.parts_fetched + counts.parts_found == 0 {
         return Err(Failure::failed(format!("{address}: has no parts"))
-            .advise("look at the prefix: it is what stood behind --to or `brunt lake push`"));
+            .advise("check the prefix: it must be the one given to --to or `brunt lake push`"));
     }
     Ok(())
 }

@@ -20,29 +20,31 @@ use crate::commands::remote::{failure, left_behind, move_while_answered, source,
 
 /// Move the parts of a trace or of results to an object store, or copy a lake there
 ///
-/// Each part is sent, compared with what the store has then, and deleted here. It can be ended or killed at any time: run it
-/// again to go on. docs/object-stores.md says what is compared, and which variables have the credentials.
+/// Each part is sent, compared with the copy in the store, and deleted here. It can be stopped or killed at any time:
+/// run it again to continue. docs/object-stores.md describes what is compared and which variables hold the credentials.
 ///
-/// A folder that was compacted is copied, and nothing is deleted here: the parts that the store does not have, then the version
-/// of the catalog that names them. Captures and compactions may go on in the folder meanwhile.
+/// A compacted folder is copied without deleting anything here: first the parts that the store does not have, then the
+/// version of the catalog that names them. Captures and compactions can continue in the folder at the same time.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # move a trace\n  brunt lake push DIR s3://lake/monday\n\n  # copy it\n  brunt lake push DIR s3://lake/monday --keep-local\n\n  # copy a lake, and delete there what was replaced there a day ago or earlier\n  brunt lake push LAKE s3://lake/all --delete-old 24h"
+    after_help = "Examples:\n  # move a trace\n  brunt lake push DIR s3://lake/monday\n\n  # copy it\n  brunt lake \
+                  push DIR s3://lake/monday --keep-local\n\n  # copy a lake, and delete from the store what was \
+                  replaced there a day or more ago\n  brunt lake push LAKE s3://lake/all --delete-old 24h"
 )]
 pub struct PushArgs {
     /// Folder of a trace (`brunt capture --out`), of results (`brunt run`) or of a lake.
     pub folder: PathBuf,
 
-    /// Where to: the prefix is this folder's alone.
+    /// Address to copy to; nothing else may use its prefix.
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     to: String,
 
-    /// Copy the parts: delete nothing here. Lakes are always copied.
+    /// Copy the parts without deleting anything here. Lakes are always copied.
     #[arg(long)]
     keep_local: bool,
 
-    /// Of a lake: delete in the store what no reader needs any more, which are versions that were replaced there at least
-    /// this long ago, and their parts [default: nothing is deleted].
+    /// For lakes: delete from the store what no reader needs any more: versions that were replaced there at least this
+    /// long ago, and their parts [default: nothing is deleted].
     #[arg(long, value_name = "TIME")]
     pub delete_old: Option<Span>,
 
@@ -72,7 +74,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     drop(held);
     if args.delete_old.is_some() {
         return Err(Failure::usage(format!(
-            "--delete-old is for lakes, and {} is none",
+            "--delete-old is for lakes, but {} is not one",
             folder.display()
         )));
     }

@@ -41,7 +41,8 @@ pub fn run(
     let plan = read(ask, &mover)?.plan(held).map_err(failure)?;
     for table in &plan.stale_logs {
         output.note(format_args!(
-            "{table}: its Delta Lake log stays here: it names parts that were replaced (`brunt lake manifest` continues it), or another program has changed it"
+            "{table}: its Delta Lake log is not copied: it names parts that were replaced (`brunt lake manifest` \
+             continues it), or another program has changed it"
         ));
     }
     let counts = send(args, &plan, &mut mover, output)?;
@@ -76,7 +77,7 @@ pub fn run(
         String::new()
     };
     output.line(format_args!(
-        "{}: version {version}: {}; {} of it there before{more}",
+        "{}: version {version}: {}; {} of it already there{more}",
         mover.address(),
         told(&counts).replacen("moved", "copied", 1),
         plan.known

@@ -10,18 +10,18 @@ use serde_json::json;
 use super::WriteArgs;
 use crate::cli::{Done, Failure, Output};
 
-/// Make a large lake of copies of a small trace, to measure what questions cost
+/// Make a large lake from copies of a small trace, to measure the cost of queries
 ///
-/// Each copy is later than the one before it and has requests of its own; servers, clients, files and names are those of
+/// Each copy is later than the one before it and has its own requests; servers, clients, files and names are those of
 /// the trace. docs/scale.md has such measurements.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # a large lake to measure with\n  brunt lake repeat DIR --rows 2000000000 --out LAKE"
+    after_help = "Examples:\n  # a large lake for measurements\n  brunt lake repeat DIR --rows 2000000000 --out LAKE"
 )]
 pub struct RepeatArgs {
-    /// Folder of the trace, of an hour at most.
+    /// Folder of the trace, at most one hour long.
     trace: PathBuf,
-    /// Rows of all tables together, at least.
+    /// Minimum number of rows in all tables together.
     #[arg(long, value_name = "COUNT")]
     rows: u64,
     /// Folder of the lake, which must be new.
@@ -44,7 +44,7 @@ pub fn run(args: &RepeatArgs, output: &Output) -> Done {
     let seconds = begun.elapsed().as_secs_f64();
     let rows_per_second = counts.rows as f64 / seconds;
     output.line(format_args!(
-        "copies      {}, one each {} s",
+        "copies      {}, one every {} s",
         counts.copies, counts.period_seconds
     ));
     output.line(format_args!("rows        {}", counts.rows));

@@ -69,7 +69,7 @@ pub enum EngineError {
         message: String,
     },
     /// The engine started but ended in another way.
-    #[error("{engine} ended without an answer ({status}): {message}")]
+    #[error("{engine} exited without an answer ({status}): {message}")]
     Ended {
         /// The engine.
         engine: SqlEngine,
@@ -142,8 +142,7 @@ impl EngineError {
             EngineError::Ended { .. }
             | EngineError::NoVersion { .. }
             | EngineError::Unreadable { .. } => {
-                return Failure::failed(&self)
-                    .advise("run it with a smaller question to see what it lacks");
+                return Failure::failed(&self).advise("try a smaller query to see what is missing");
             }
             EngineError::Io { .. } | EngineError::Interrupted => return Failure::failed(&self),
         };

@@ -18,7 +18,7 @@ pub enum FolderError {
     #[error("{0} contains neither a trace nor results")]
     Neither(String),
     /// It contains results, but the question is about a trace.
-    #[error("{0} contains results, and this analysis is of traces")]
+    #[error("{0} contains results, but this analysis is for traces")]
     NoTrace(String),
     /// The trace is of another version, or of several.
     #[error(transparent)]

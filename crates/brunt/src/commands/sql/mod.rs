@@ -41,7 +41,8 @@ pub struct Sql {
     folder: Option<PathBuf>,
 
     /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect; `-` reads the
-    /// statement from standard input. Each column of times has a twin with the same name and `_ns`: nanoseconds since 1970.
+    /// statement from standard input. Each column of times has a second one with `_ns` added to its name: nanoseconds
+    /// since 1970.
     #[arg(
         required_unless_present_any = ["list", "tables", "statement_file"],
         value_name = "NAME|STATEMENT",
@@ -75,7 +76,7 @@ pub struct Sql {
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     parquet: Option<PathBuf>,
 
-    /// Answer the question, but print how many parts and bytes the engine read for it (DuckDB only).
+    /// Run the query, but print how many parts and bytes the engine read for it (DuckDB only).
     #[arg(long)]
     explain: bool,
 
@@ -99,7 +100,7 @@ impl super::Subcommand for Sql {
         ),
         (
             "brunt sql DIR 'select flow, count(*) from operations group by flow'",
-            "a question of your own",
+            "your own query",
         ),
         ("brunt sql DIR --tables", "list the tables"),
         (
@@ -112,11 +113,11 @@ impl super::Subcommand for Sql {
         ),
         (
             "brunt sql DIR files --explain",
-            "how many parts and bytes that reads",
+            "how many parts and bytes the analysis reads",
         ),
         (
             "brunt sql s3://lake/all mix",
-            "the same of a lake in an object store",
+            "the same for a lake in an object store",
         ),
         (
             "brunt sql DIR mix --engine spark --at 127.0.0.1:15002",
@@ -130,10 +131,8 @@ impl super::Subcommand for Sql {
             return Ok(());
         };
         if self.csv && output.is_json() {
-            return Err(
-                Failure::usage("--csv and --json are two forms of one answer")
-                    .advise("leave one of them out"),
-            );
+            return Err(Failure::usage("--csv and --json cannot be combined")
+                .advise("leave one of them out"));
         }
         let scratch = SqlScratch::make()?;
         if self.tables {
@@ -224,9 +223,11 @@ impl Sql {
         let lake = match address {
             Some(_) if self.engine == SqlEngine::Spark => {
                 return Err(Failure::usage(
-                    "--engine spark reads folders; a store only DuckDB reads here",
+                    "--engine spark reads only folders; object stores need DuckDB",
                 )
-                .advise("give the server's own views of s3a:// paths: docs/object-stores.md"));
+                .advise(
+                    "or query views of s3a:// paths on the server: see docs/object-stores.md",
+                ));
             }
             Some(address) => remote::open(address, wanted, scratch.path(), output)?,
             None => Lake::open(folder, wanted).map_err(|error| error.into_failure())?,
@@ -242,14 +243,14 @@ impl Sql {
             (SqlEngine::Duckdb, Some(_)) => {
                 return Err(
                     Failure::usage("--at is the address of a Spark Connect server")
-                        .advise("add --engine spark, or leave --at out"),
+                        .advise("add --engine spark, or omit --at"),
                 );
             }
             (SqlEngine::Duckdb, None) => duckdb::ask(lake, statement, self.explain, call),
             (SqlEngine::Spark, _) if self.explain => {
                 return Err(
                     Failure::usage("--explain measures what DuckDB reads").advise(
-                        "leave out --engine spark; Spark's own page shows what its executors read",
+                        "omit --engine spark; Spark's own page shows what its executors read",
                     ),
                 );
             }
@@ -335,10 +336,10 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     ));
     match read.bytes {
         Some(read) => output.line(format_args!(
-            "bytes       {bytes} stored, {read} read: counted as often as they are read"
+            "bytes       {bytes} stored, {read} read, each time they are read"
         )),
         None => output.line(format_args!(
-            "bytes       {bytes} stored; the system does not say how many were read"
+            "bytes       {bytes} stored; the system does not report how many were read"
         )),
     }
     output.line(format_args!("engine      {}", answer.engine_name()));

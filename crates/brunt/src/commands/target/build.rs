@@ -78,7 +78,7 @@ pub fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Mispl
             .any(|other| other.name.eq_ignore_ascii_case(&target.name))
         {
             let failure = Failure::usage(format!("{}: two targets have this name", target.name))
-                .advise("give each target a name of its own");
+                .advise("give each target its own name");
             return Err(wrong(index, "name", failure));
         }
         let mut luns = BTreeMap::new();
@@ -334,7 +334,7 @@ pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
         let said = *groups.entry(portal.group.get()).or_insert(words);
         if said.state != words.state {
             let what = format!(
-                "{}: group {} is {} already",
+                "{}: group {} is already {}",
                 portal.listen, portal.group, said.state
             );
             let failure = Failure::usage(what).advise("give all portals of a group the same state");
@@ -346,7 +346,7 @@ pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
                 portal.listen, portal.group
             );
             let failure = Failure::usage(what)
-                .advise("say preferred for all portals of a group, or for none");
+                .advise("set preferred for all portals of a group, or for none");
             return Err(Misplaced::at(&["portal", &place, "preferred"], failure));
         }
         let key = if words.preferred {

@@ -231,7 +231,7 @@ impl Plan {
         let bytes = std::fs::metadata(path).map_err(cannot)?.len();
         if bytes > FILE_BYTES_MAX {
             return Err(Failure::usage(format!(
-                "{name}: {bytes} bytes are too long for a target's file"
+                "{name}: {bytes} bytes are too many for a target file"
             )));
         }
         let text = brunt_core::input::read_to_string(path).map_err(cannot)?;
@@ -270,7 +270,7 @@ impl Plan {
             let place = index.to_string();
             if target.mutual_chap.is_some() && target.chap.is_none() {
                 let failure = Failure::usage("mutual_chap needs chap")
-                    .advise("add chap = \"@FILE\" with what initiators must know");
+                    .advise("add chap = \"@FILE\" with the user and secret of initiators");
                 return Err(Misplaced::at(&["target", &place, "mutual_chap"], failure));
             }
         }

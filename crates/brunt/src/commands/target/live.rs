@@ -115,7 +115,7 @@ impl Live {
     /// Reads the file again, applies it, and describes the changes.
     pub fn reload(&self) -> Result<String, Failure> {
         let path = self.config.as_ref().ok_or_else(|| {
-            Failure::usage("there is no file to read again")
+            Failure::usage("there is no configuration file to reload")
                 .advise("start the target with --config FILE")
         })?;
         let plan = Plan::read(path)?;
@@ -335,7 +335,7 @@ struct LiveDevices {
 
 impl LiveDevices {
     fn target<'a>(&self, state: &'a State) -> Result<&'a LiveTarget, Refusal> {
-        let gone = || Reason::NoTarget.because(format!("{} is served no more", self.target));
+        let gone = || Reason::NoTarget.because(format!("{} is no longer served", self.target));
         state.targets.get(&self.target).ok_or_else(gone)
     }
 
@@ -358,7 +358,9 @@ impl LiveDevices {
         let mut state = self.live.lock();
         let luns = self.luns_of(&state)?;
         if luns.get(lun).is_some() {
-            return Err(Reason::BadLun.because(format!("there is a LUN {lun}; remove it first")));
+            return Err(
+                Reason::BadLun.because(format!("LUN {lun} already exists; remove it first"))
+            );
         }
         let mut file = state.file.clone();
         let index = file
@@ -395,7 +397,7 @@ impl LiveDevices {
         let ports = self.target(&state)?.ports.clone();
         if ports.alua == Alua::Off {
             return Err(Reason::WrongState
-                .because("there is no asymmetric access: the target has --alua off"));
+                .because("asymmetric access is disabled: the target has --alua off"));
         }
         let units = match lun {
             Some(lun) => vec![self.unit(&state, lun)?],
@@ -473,7 +475,7 @@ impl LiveDevices {
         while left.iter().any(|(_, unit)| unit.is_open()) {
             if Instant::now() > deadline {
                 self.live.output.note(format!(
-                    "LUN {lun} was removed, but commands are still under way on its device, which stays open"
+                    "LUN {lun} was removed, but commands are still in progress on its device, which stays open"
                 ));
                 break;
             }

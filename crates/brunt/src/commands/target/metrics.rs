@@ -40,7 +40,7 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
         ),
         (
             "connections_broken",
-            "Connections that ended by a broken protocol or for trouble of the target.",
+            "Connections that ended because of a protocol error or a problem of the target.",
             stats.connections_broken,
         ),
         (
@@ -139,7 +139,7 @@ fn luns(page: &mut MetricsPage, server: &TargetServer) {
     page.metric(
         name,
         MetricKind::Gauge,
-        "Access state of a port group: 1 for the one that it is in.",
+        "Access state of a port group: 1 for the current one.",
     );
     for (target, lun, unit) in &luns {
         for group in unit.access().groups {

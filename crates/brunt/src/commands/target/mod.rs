@@ -76,8 +76,8 @@ pub struct Target {
     )]
     luns: Vec<String>,
 
-    /// Serve what a TOML file describes: several targets, each with its LUNs and CHAP, and portals. docs/target.md
-    /// lists its keys. Replaces the flags that say the same. SIGHUP has the file read again.
+    /// Serve the targets described in a TOML file, each with its LUNs and CHAP, and their portals. docs/target.md
+    /// lists its keys. Replaces the corresponding flags. SIGHUP reloads the file.
     #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_FILE)]
     config: Option<PathBuf>,
 
@@ -87,8 +87,8 @@ pub struct Target {
     #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N][,state=STATE][,preferred]", default_value = DEFAULT_PORTAL)]
     portals: Vec<String>,
 
-    /// Address that discovery gives for the portal, where initiators reach it under another one (NAT, a published
-    /// port). The first is for the first --portal, and so on.
+    /// Address that discovery reports for the portal, if initiators reach it at another one (NAT, a published port).
+    /// The first is for the first --portal, and so on.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
 
@@ -289,7 +289,7 @@ impl Target {
                 self.advertise.len(),
                 self.portals.len()
             );
-            return Err(Failure::usage(what).advise("give each --portal one --advertise at most"));
+            return Err(Failure::usage(what).advise("give each --portal at most one --advertise"));
         }
         let mut portals = Vec::new();
         for (index, text) in self.portals.iter().enumerate() {
@@ -333,7 +333,7 @@ fn portal(text: &str) -> Result<PortalEntry, Failure> {
     let mut portal = PortalEntry::at(words.next().unwrap_or_default());
     for word in words {
         let wrong = |advice: &str| {
-            Failure::usage(format!("--portal {text}: '{word}' is not understood")).advise(advice)
+            Failure::usage(format!("--portal {text}: unknown option '{word}'")).advise(advice)
         };
         match word.split_once('=') {
             Some(("group", group)) => {
@@ -348,7 +348,7 @@ fn portal(text: &str) -> Result<PortalEntry, Failure> {
             }
             _ => {
                 return Err(wrong(
-                    "write group=N, state=STATE or preferred behind the address",
+                    "write group=N, state=STATE or preferred after the address",
                 ));
             }
         }

@@ -30,8 +30,8 @@ enum NbdTlsMode {
 /// The flags of `brunt target` for NBD.
 #[derive(Debug, clap::Args)]
 pub struct NbdFlags {
-    /// Serve the LUNs over NBD as well, at this address (port 0 picks a free port) or Unix socket: export 0 is LUN 0 and
-    /// the default. Without --nbd-tls everyone who reaches it may read and write.
+    /// Serve the LUNs over NBD as well, at this address (port 0 picks a free port) or Unix socket: export 0 is LUN 0
+    /// and the default. Without --nbd-tls, anyone who can connect may read and write.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     nbd: Option<String>,
 

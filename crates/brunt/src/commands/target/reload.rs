@@ -36,8 +36,8 @@ impl Renewal {
         after: &TargetFile,
     ) -> Result<Renewal, Misplaced> {
         if before.alua != after.alua {
-            let failure = Failure::usage("alua cannot change while the target serves")
-                .advise("restart the target, or take the change back");
+            let failure = Failure::usage("alua cannot be changed while the target is running")
+                .advise("restart the target, or undo the change");
             return Err(Misplaced::at(&["alua"], failure));
         }
         let (old, ports) = (build::ports(before)?, build::ports(after)?);
@@ -85,8 +85,8 @@ fn cannot_open(config: &TargetConfig, error: PortalError) -> Misplaced {
     let mut failure = Failure::failed(error);
     if is_taken {
         failure = failure.advise(
-            "choose a free one; where it overlaps a portal that the target has (all addresses, the same port), remove \
-             that one in a reload of its own first",
+            "choose a free one; if it overlaps an existing portal (all addresses, the same port), remove that one \
+             first in a separate reload",
         );
     }
     match index {
@@ -139,7 +139,7 @@ fn settings(before: &TargetFile, after: &TargetFile) -> Option<String> {
         before.receive_buffer != after.receive_buffer,
     );
     compare("congestion", before.congestion != after.congestion);
-    (!names.is_empty()).then(|| format!("{} changed for connections from now on", list(&names)))
+    (!names.is_empty()).then(|| format!("{} changed for new connections", list(&names)))
 }
 
 fn list(names: &[impl Display]) -> String {

@@ -56,7 +56,7 @@ struct SliceArgs {
     /// Keep this share of the addresses (0 to 1), in extents of 1 MiB
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     share: f64,
-    /// Make all devices one, each behind the other; reads the traces twice
+    /// Concatenate all devices into one; reads the traces twice
     #[arg(long)]
     merge_devices: bool,
     /// Divide times by this factor
@@ -65,7 +65,7 @@ struct SliceArgs {
     /// Multiply addresses by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// Number devices, begin times at 0 and hide content hashes; addresses and sizes stay
+    /// Number devices, start times at 0 and hide content hashes; addresses and sizes stay
     #[arg(long)]
     anonymize: bool,
 }
@@ -119,7 +119,7 @@ pub fn run(args: &ConvertArgs, output: &Output) -> Done {
     if args.slice.merge_devices {
         if args.files.iter().any(|file| file.as_os_str() == "-") {
             return Err(Failure::usage(
-                "--merge-devices reads the traces twice, which standard input cannot be",
+                "--merge-devices reads the traces twice, which is impossible with standard input",
             ));
         }
         let mut extents = DeviceExtents::default();
@@ -209,7 +209,7 @@ fn print(converted: &Converted, output: &Output) {
         ),
         (
             ledger.left_out_device,
-            "of devices but the first, since the format has one",
+            "of devices other than the first, since the format has only one",
         ),
     ] {
         if number > 0 {

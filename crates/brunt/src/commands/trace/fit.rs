@@ -8,12 +8,13 @@ use brunt_trace::{ModelDistance, ModelFitter, Summarizer, TraceError};
 use super::{ReadArgs, failure};
 use crate::cli::{Done, Failure, Output};
 
-/// Fit a model to a trace: an experiment that stands for it, and a profile for sizing tools
+/// Fit a model to a trace: an experiment that represents it, and a profile for sizing tools
 ///
 /// Each part of the model (mix, sizes, sequential runs, arrivals, locality, reuse) comes with its distance from the trace.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # an experiment to share in place of the trace\n  brunt trace fit Financial1.spc.gz --out financial1.toml"
+    after_help = "Examples:\n  # an experiment to share instead of the trace\n  brunt trace fit Financial1.spc.gz \
+                  --out financial1.toml"
 )]
 pub struct FitArgs {
     /// Trace file; `-` reads standard input
@@ -39,7 +40,7 @@ pub fn run(args: &FitArgs, output: &Output) -> Done {
     let info = summarizer.finish(&reader);
     let model = fitter.finish(&info).ok_or_else(|| {
         Failure::failed(
-            "the trace has no reads or writes, or all of them are at the same time: no model fits it",
+            "the trace has no reads or writes, or all of them at the same time, so no model can be fitted",
         )
     })?;
     if let Some(out) = &args.out {

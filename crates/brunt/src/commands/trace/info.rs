@@ -100,13 +100,16 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.backwards > 0 {
         let backwards = match info.ledger.backwards {
-            1 => "1 time is before the one before it".to_string(),
-            backwards => format!("{} times are before the one before them", count(backwards)),
+            1 => "1 time is earlier than the one before it".to_string(),
+            backwards => format!(
+                "{} times are earlier than the one before them",
+                count(backwards)
+            ),
         };
         let order = match (info.sorted, info.ledger.out_of_order) {
             (false, _) => "kept in the order of the file; --sort sorts them".to_string(),
             (true, 0) => "sorted".to_string(),
-            (true, late) => format!("sorted, but for {} that were too late", count(late)),
+            (true, late) => format!("sorted, except for {} that came too late", count(late)),
         };
         output.line(format_args!("backwards    {backwards} ({order})"));
     }
@@ -226,11 +229,11 @@ fn locality(info: &TraceInfo, output: &Output) {
         let first = reuse.first_use_share * 100.0;
         let error = reuse.standard_error * 100.0;
         let median = reuse.median_bytes.map_or_else(
-            || "hardly any block is used again".to_string(),
+            || "hardly any block is accessed again".to_string(),
             |median| format!("the median reuse distance is up to {}", format_size(median)),
         );
         output.line(format_args!(
-            "reuse        {first:.1} % of blocks' uses are their first; {median} (shares ± {error:.1} %)"
+            "reuse        {first:.1} % of block accesses are the block's first; {median} (shares ± {error:.1} %)"
         ));
     }
 }
@@ -240,7 +243,7 @@ fn answers(info: &TraceInfo, output: &Output) {
     if let Some(depth) = info.depth {
         let (mean, p99, max) = (depth.mean, depth.p99, depth.max);
         output.line(format_args!(
-            "depth        {mean:.1} in flight on average when one is made, itself included, p99 {p99}, at most {max}"
+            "depth        {mean:.1} in flight on average when one is sent, including itself, p99 {p99}, at most {max}"
         ));
     }
     if let Some(response) = info.response {

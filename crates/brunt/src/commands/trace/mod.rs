@@ -106,25 +106,25 @@ fn failure(error: TraceError) -> Failure {
         TraceError::Lake(LakeError::Taken { .. }) => Failure::usage(&error),
         TraceError::Io { .. } => Failure::failed(&error),
         TraceError::UnknownFormat { .. } => Failure::usage(&error).advise(format!(
-            "say which it is with --format, or what its columns mean with --columns; there are {}, {PACKINGS}",
+            "set it with --format, or describe its columns with --columns; formats are {}, {PACKINGS}",
             format_names()
         )),
         TraceError::Doubtful { format, .. } => Failure::usage(&error).advise(format!(
-            "if it is, say --format {format}; else say what its columns mean with --columns"
+            "if it is, write --format {format}; otherwise describe its columns with --columns"
         )),
         TraceError::NoTraceInArchive { .. } => {
-            Failure::usage(&error).advise("extract the file that is meant, or say --format")
+            Failure::usage(&error).advise("extract the file you want to read, or set --format")
         }
         TraceError::Write { .. } | TraceError::Lake(_) => Failure::failed(&error),
         TraceError::NoOperation { .. } => {
-            Failure::usage(&error).advise("say what they do with --op")
+            Failure::usage(&error).advise("describe them with --op")
         }
-        TraceError::NoColumns { .. } => Failure::usage(&error).advise("say it with --columns"),
+        TraceError::NoColumns { .. } => Failure::usage(&error).advise("set it with --columns"),
         TraceError::Ambiguous { .. } => {
-            Failure::usage(&error).advise("say which it is with --format")
+            Failure::usage(&error).advise("set it with --format")
         }
         TraceError::Damaged { .. } | TraceError::Cut { .. } => {
-            Failure::usage(&error).advise("leave out --strict to skip and count what cannot be read")
+            Failure::usage(&error).advise("omit --strict to skip and count rows that cannot be read")
         }
     }
 }
