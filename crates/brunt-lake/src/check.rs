@@ -16,7 +16,10 @@ use parquet::data_type::ByteArray;
 use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
-use crate::catalog::{CATALOG_FOLDER, Catalog, LakePart, LakeTap, copies, version_path, versions};
+use crate::catalog::{
+    CATALOG_FOLDER, Catalog, LakePart, LakeTap, copies, damaged_copies, renew_copy, version_path,
+    versions,
+};
 use crate::compact::{LakeLayout, lock_lake, now_ns};
 use crate::delta::{self, DeltaError};
 use crate::error::LakeError;
@@ -92,6 +95,9 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     if let Err(error) = guard::refuse_lost_version(root, found.version.unwrap_or(0)) {
         found.problems.push(error.into());
     }
+    for (_, _, error) in damaged_copies(root)? {
+        found.problems.push(error.into());
+    }
     let Some(snapshot) = &snapshot else {
         return Ok(found);
     };
@@ -150,7 +156,7 @@ fn sound_rows(
 pub enum Repaired {
     /// Nothing: the catalog and its parts are intact.
     Whole,
-    /// Renamed unreadable older versions.
+    /// Renamed unreadable older versions and copies.
     SetAside,
     /// Restored this version from a copy.
     Restored(u64),
@@ -202,7 +208,10 @@ pub fn repair(
     };
     if !is_lost {
         let done = repair_listed(root, readable.pop(), program, without_lost)?;
+        let copies = damaged_copies(root)?;
+        damaged.extend(copies.into_iter().map(|(version, path, _)| (version, path)));
         set_aside(&damaged)?;
+        renew_copy(root, newest)?;
         return Ok(match done {
             Repaired::Whole if !damaged.is_empty() => Repaired::SetAside,
             done => done,
@@ -655,7 +664,7 @@ mod tests {
                     Some(bytes) => std::fs::write(path, bytes).unwrap(),
                 }
                 let before = files(root);
-                let is_named = |told: &str| told.contains(name) || told.contains("is missing");
+                let is_named = |told: &str| told.contains(name);
                 assert!(is_named(&problems(root)), "{name}: {}", problems(root));
                 // Changed bytes in a file of the same size are only found when they are read.
                 let is_refused = guard::part_version(path).is_none()
@@ -688,7 +697,10 @@ mod tests {
             let path = version_path(root, before.version);
             let bytes = std::fs::read(&path).unwrap();
             std::fs::remove_dir_all(root.join(CATALOG_FOLDER)).unwrap();
-            assert!(problems(root).contains("catalog is missing"));
+            // The newest version is named, whatever older parts there are.
+            let told = problems(root);
+            assert!(told.contains(&*path.to_string_lossy()), "{told}");
+            assert!(told.contains("catalog is missing"), "{told}");
             assert_eq!(fix(root).unwrap(), Repaired::Restored(before.version));
             assert_eq!(std::fs::read(&path).unwrap(), bytes);
             std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
@@ -727,6 +739,24 @@ mod tests {
         assert_eq!(files(root), before);
         assert_eq!(fix(root).unwrap(), Repaired::Restored(newest.version));
         look(root);
+    }
+
+    /// A damaged copy is named although nothing needs it yet, and the newest version gets another one.
+    #[test]
+    fn damaged_copies_of_the_catalog_are_named() {
+        let folder = trace();
+        let root = folder.path();
+        compact(root, Duration::ZERO).unwrap();
+        let all = copies(root).unwrap();
+        for (version, path) in [&all[0], &all[all.len() - 1]] {
+            let bytes = std::fs::read(path).unwrap();
+            std::fs::write(path, &bytes[1..]).unwrap();
+            let told = problems(root);
+            assert!(told.contains(&*path.to_string_lossy()), "{told}");
+            assert_eq!(fix(root).unwrap(), Repaired::SetAside);
+            assert_eq!(problems(root), "");
+            assert_eq!(path.exists(), *version == newest(root).version);
+        }
     }
 
     /// A part that is lost for good is dropped on request, even if the catalog is lost too.

@@ -77,7 +77,7 @@ fn told(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are whole".to_string(),
         Repaired::SetAside => {
-            "repaired    older versions of the catalog that can't be read were renamed *.damaged"
+            "repaired    versions and copies of the catalog that can't be read were renamed *.damaged"
                 .to_string()
         }
         Repaired::Restored(version) => {
