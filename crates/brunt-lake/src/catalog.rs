@@ -306,6 +306,35 @@ pub(crate) fn copies(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
         .collect())
 }
 
+/// Copies that can't be read, with the reason, oldest first.
+pub(crate) fn damaged_copies(root: &Path) -> Result<Vec<(u64, PathBuf, LakeError)>, LakeError> {
+    let mut damaged = Vec::new();
+    for (version, path) in copies(root)? {
+        match Catalog::read(&path) {
+            Err(error @ LakeError::Catalog { .. }) => damaged.push((version, path, error)),
+            // A compaction removes old copies at any time, and a newer program may have written some.
+            Err(error) if !error.is_gone() && !matches!(error, LakeError::CatalogFormat { .. }) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(damaged)
+}
+
+/// Writes the copy of a version again if it is missing.
+pub(crate) fn renew_copy(root: &Path, version: u64) -> Result<(), LakeError> {
+    let path = version_path(root, version);
+    let copy = root
+        .join(COPIES_FOLDER)
+        .join(version_name(version, VERSION_SUFFIX));
+    if version == 0 || copy.exists() {
+        return Ok(());
+    }
+    let bytes = std::fs::read(&path).map_err(LakeError::io(&path))?;
+    Catalog::parse(&bytes, &path)?.write_copy(root, &bytes)
+}
+
 /// Removes copies of versions that were never committed, and all but the newest of the others.
 pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
     let mut copies = copies(root)?;

@@ -16,7 +16,10 @@ use parquet::data_type::ByteArray;
 use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
-use crate::catalog::{CATALOG_FOLDER, Catalog, LakePart, LakeTap, copies, version_path, versions};
+use crate::catalog::{
+    CATALOG_FOLDER, Catalog, LakePart, LakeTap, copies, damaged_copies, renew_copy, version_path,
+    versions,
+};
 use crate::compact::{LakeLayout, lock_lake, now_ns};
 use crate::delta::{self, DeltaError};
 use crate::error::LakeError;
@@ -89,12 +92,10 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
             }
         }
     }
-    for (_, path) in copies(root)? {
-        if let Err(error) = Catalog::read(&path) {
-            found.problems.push(error.into());
-        }
-    }
     if let Err(error) = guard::refuse_lost_version(root, found.version.unwrap_or(0)) {
+        found.problems.push(error.into());
+    }
+    for (_, _, error) in damaged_copies(root)? {
         found.problems.push(error.into());
     }
     let Some(snapshot) = &snapshot else {
@@ -198,21 +199,15 @@ pub fn repair(
     })
 }
 
-/// Renames copies that can't be read, and writes the newest version's again if it was one of them. `true` if there were
-/// any.
+/// Renames copies that can't be read, and writes the newest version's if it is missing. `true` if there were any.
 fn mend_copies(root: &Path) -> Result<bool, LakeError> {
-    let mut damaged = Vec::new();
-    for (version, path) in copies(root)? {
-        if let Err(LakeError::Catalog { path, .. }) = Catalog::read(&path) {
-            damaged.push((version, path));
-        }
-    }
+    let damaged: Vec<(u64, PathBuf)> = damaged_copies(root)?
+        .into_iter()
+        .map(|(version, path, _)| (version, path))
+        .collect();
     set_aside(&damaged)?;
-    let newest = versions(root)?.pop();
-    if let Some(newest) = newest.filter(|newest| damaged.iter().any(|(one, _)| one == newest)) {
-        let path = version_path(root, newest);
-        let bytes = std::fs::read(&path).map_err(LakeError::io(&path))?;
-        Catalog::parse(&bytes, &path)?.write_copy(root, &bytes)?;
+    if let Some(newest) = versions(root)?.pop() {
+        renew_copy(root, newest)?;
     }
     Ok(!damaged.is_empty())
 }
@@ -693,7 +688,7 @@ mod tests {
                     Some(bytes) => std::fs::write(path, bytes).unwrap(),
                 }
                 let before = files(root);
-                let is_named = |told: &str| told.contains(name) || told.contains("is missing");
+                let is_named = |told: &str| told.contains(name);
                 assert!(is_named(&problems(root)), "{name}: {}", problems(root));
                 // Changed bytes in a file of the same size are only found when they are read.
                 let is_refused = guard::part_version(path).is_none()
@@ -726,7 +721,10 @@ mod tests {
             let path = version_path(root, before.version);
             let bytes = std::fs::read(&path).unwrap();
             std::fs::remove_dir_all(root.join(CATALOG_FOLDER)).unwrap();
-            assert!(problems(root).contains("catalog is missing"));
+            // The newest version is named, whatever older parts there are.
+            let told = problems(root);
+            assert!(told.contains(&*path.to_string_lossy()), "{told}");
+            assert!(told.contains("catalog is missing"), "{told}");
             assert_eq!(fix(root).unwrap(), Repaired::Restored(before.version));
             assert_eq!(std::fs::read(&path).unwrap(), bytes);
             std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
@@ -765,6 +763,24 @@ mod tests {
         assert_eq!(files(root), before);
         assert_eq!(fix(root).unwrap(), Repaired::Restored(newest.version));
         look(root);
+    }
+
+    /// A damaged copy is named although nothing needs it yet, and the newest version gets another one.
+    #[test]
+    fn damaged_copies_of_the_catalog_are_named() {
+        let folder = trace();
+        let root = folder.path();
+        compact(root, Duration::ZERO).unwrap();
+        let all = copies(root).unwrap();
+        for (version, path) in [&all[0], &all[all.len() - 1]] {
+            let bytes = std::fs::read(path).unwrap();
+            std::fs::write(path, &bytes[1..]).unwrap();
+            let told = problems(root);
+            assert!(told.contains(&*path.to_string_lossy()), "{told}");
+            assert_eq!(fix(root).unwrap(), Repaired::SetAside);
+            assert_eq!(problems(root), "");
+            assert_eq!(path.exists(), *version == newest(root).version);
+        }
     }
 
     /// A part that is lost for good is dropped on request, even if the catalog is lost too.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::catalog::version_path;
+
 /// Errors name the file or folder, and what to do about it where that isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
@@ -46,9 +48,9 @@ pub enum LakeError {
     },
     /// Compacted parts without the version of the catalog that lists them.
     #[error(
-        "{}: version {version} of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
+        "{}: this version of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
          without it: run `brunt lake check --repair`, finish the `brunt lake pull` that was under way, or restore _catalog from a backup",
-        root.display(), part.display()
+        version_path(root, *version).display(), part.display()
     )]
     NoCatalog {
         /// The lake's folder.

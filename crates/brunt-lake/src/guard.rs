@@ -83,7 +83,12 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     // Read the markers after listing the parts: each marker exists before its parts get their names.
     let marked = marked_versions(root)?.last().copied();
     let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
-    match unlisted.into_iter().find(is_lost) {
+    // The newest version is the one to restore: it replaces all before it.
+    let newest_lost = unlisted
+        .into_iter()
+        .filter(is_lost)
+        .max_by_key(|part| part_version(part));
+    match newest_lost {
         Some(part) => Err(LakeError::NoCatalog {
             root: root.to_path_buf(),
             version: part_version(&part).unwrap_or(0),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brunt_wire::pcap::{CapturedPacket, LinkType, PACKET_BYTES_MAX};
 use serde::Serialize;
@@ -33,6 +33,8 @@ const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 /// Packets are buffered up to this size before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
+/// A lane writes the buffer at least this often: what a SIGKILL loses, and what readers of the file wait for.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// Where and how packets are written.
 #[derive(Clone)]
@@ -461,8 +463,10 @@ fn write_parcels(
     state: &LaneState,
 ) -> (PcapSummary, Option<io::Error>) {
     let mut trouble = None;
+    let mut flushed = Instant::now();
     loop {
-        let result = match from.recv_timeout(Duration::from_secs(1)) {
+        let left = FLUSH_EVERY.saturating_sub(flushed.elapsed());
+        let mut result = match from.recv_timeout(left) {
             Ok(parcel) if trouble.is_some() => {
                 state
                     .packets_lost
@@ -482,11 +486,16 @@ fn write_parcels(
                     .store(files.summary.packets, Ordering::Relaxed);
                 result
             }
-            // Flush while idle, so that readers of the file see all packets so far.
-            Err(RecvTimeoutError::Timeout) if trouble.is_none() => files.flush(),
-            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
+        // Also while packets keep coming: at a low rate, the buffer takes hours to fill.
+        if flushed.elapsed() >= FLUSH_EVERY {
+            flushed = Instant::now();
+            if trouble.is_none() {
+                result = result.and_then(|()| files.flush());
+            }
+        }
         if let Err(error) = result {
             trouble = Some(error);
             state.failed.store(true, Ordering::Release);

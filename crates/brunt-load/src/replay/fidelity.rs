@@ -262,10 +262,10 @@ impl Reasons {
             );
             self.say(ReplayVerdict::NotAReplay, what);
         } else if unsent.after_end > 0 {
-            let what = format!(
-                "it ended after {sent} of {planned} requests of the trace; at this pace it takes stop = {{ time = \"{}\" }}",
-                needed(meter, sent, planned)
-            );
+            let mut what = format!("it ended after {sent} of {planned} requests of the trace");
+            if let Some(time) = needed(meter, sent, planned) {
+                what += &format!("; at this pace it takes stop = {{ time = \"{time}\" }}");
+            }
             self.say(ReplayVerdict::Degraded, what);
         }
     }
@@ -387,12 +387,12 @@ fn replayed(meter: &Meter, speed: f64) -> Span {
 }
 
 /// Returns the estimated time for all requests at the rate of those sent, plus ten percent.
-fn needed(meter: &Meter, sent: u64, planned: u64) -> Span {
-    let took = meter
-        .first
-        .map_or(0, |(_, first)| meter.last.1.0.saturating_sub(first.0)) as f64;
+fn needed(meter: &Meter, sent: u64, planned: u64) -> Option<Span> {
+    let (_, first) = meter.first?;
+    let took = meter.last.1.0.saturating_sub(first.0) as f64;
     let all = took * planned as f64 / sent.max(1) as f64 * 1.1;
-    Span(Duration::from_millis((all / 1e6).ceil().max(1.0) as u64))
+    // One request has no pace.
+    (took > 0.0).then(|| Span(Duration::from_millis((all / 1e6).ceil() as u64)))
 }
 
 /// Rounds a speed down to three digits.

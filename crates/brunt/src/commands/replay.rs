@@ -15,6 +15,7 @@ use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::replay::settings::{AddressMap, Conflicts, QUEUE_DEPTH, ReplayTiming};
 use brunt_load::{Load, LoadError, NoRecorder, Recorder, Workload, WorkloadError, decisions};
+use brunt_result::record::Stopped;
 use brunt_result::replay::{ReplayDigests, ReplayFidelity, ReplayVerdict, UnsentRequests};
 use brunt_result::summary::RunSummary;
 use brunt_study::observe::Observer;
@@ -233,7 +234,7 @@ impl Subcommand for Replay {
                 live,
                 output,
             )?;
-            ending.trouble = not_a_replay(&fidelity);
+            ending.trouble = trouble(&run, &fidelity);
             Ok((run, fidelity))
         })?;
         print(&described(&load, &run), &target, &run, &fidelity, output);
@@ -246,14 +247,21 @@ impl Subcommand for Replay {
             "run": run,
         });
         output.object(&document);
-        not_a_replay(&fidelity).map_or(Ok(()), |why| Err(Failure::failed(why)))
+        trouble(&run, &fidelity).map_or(Ok(()), |why| Err(Failure::failed(why)))
     }
 }
 
-/// Why the result doesn't count as a replay; `None` if it does.
-fn not_a_replay(fidelity: &ReplayFidelity) -> Option<String> {
-    (fidelity.verdict == ReplayVerdict::NotAReplay)
-        .then(|| format!("not a replay: {}", fidelity.reasons.join("; ")))
+/// Why the command fails: the result doesn't count as a replay, or the user interrupted it. Otherwise `None`.
+fn trouble(run: &RunSummary, fidelity: &ReplayFidelity) -> Option<String> {
+    if fidelity.verdict == ReplayVerdict::NotAReplay {
+        return Some(format!("not a replay: {}", fidelity.reasons.join("; ")));
+    }
+    (run.stopped == Stopped::Interrupted).then(|| {
+        format!(
+            "interrupted after {} of {} requests of the trace",
+            fidelity.sent, fidelity.planned
+        )
+    })
 }
 
 /// Replays on these targets with this seed; `overwrite` allows their data to be lost. Returns the figures and the

@@ -1,8 +1,11 @@
 //! `brunt replay` and replayed workloads as a user runs them: figures, verdicts, mistakes, results.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use crate::support::{bench, brunt, root, succeed};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// A real trace: 4,031 requests of a MySQL server.
@@ -12,6 +15,41 @@ fn trace() -> PathBuf {
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// A replay that is interrupted says so with its exit status, even if it was flawless, or empty, until then.
+#[test]
+fn an_interrupted_replay_does_not_succeed() {
+    let mut child = brunt()
+        .args(["--json", "replay"])
+        .arg(trace())
+        .arg("null:64GiB")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut notes = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let note = notes.next().expect("a note").expect("text");
+    assert!(note.contains("4,031 requests"), "{note}");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it replays for three minutes");
+    let said: Vec<String> = notes.map(|line| line.expect("text")).collect();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{said:?}");
+    let found = json(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(found["run"]["stopped"], "interrupted");
+    // A busy machine may be late, and it is no replay then.
+    let verdict = found["verdict"].as_str().expect("a verdict");
+    let reason = match verdict {
+        "degraded" => format!("interrupted after {} of 4031 requests", found["requests"]),
+        _ => "not a replay".to_string(),
+    };
+    assert!(said.iter().any(|line| line.contains(&reason)), "{said:?}");
+    let first = found["fidelity"]["reasons"][0].as_str().expect("a reason");
+    assert_eq!(
+        first.contains("at this pace"),
+        found["requests"].as_u64() > Some(1),
+        "{first}"
+    );
 }
 
 /// Standard error of a command that fails with this status.

@@ -162,6 +162,24 @@ mod tests {
         drop(from);
     }
 
+    /// Packets that come at a low rate, but without a pause of a second, are in the file soon all the same: a process
+    /// that is killed loses only those of the last second.
+    #[test]
+    fn a_slow_stream_is_written_while_it_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slow.pcap");
+        let (lane, mut feed) = PacketLane::with_feed(PcapOptions::new(path.clone())).unwrap();
+        let is_written = (0..400).any(|_| {
+            feed.put(Duration::from_secs(1), 0, &[7; 60]);
+            feed.pass_on();
+            std::thread::sleep(Duration::from_millis(50));
+            std::fs::metadata(&path).unwrap().len() > 0
+        });
+        assert!(is_written);
+        drop(feed);
+        lane.finish(&mut Ledger::default());
+    }
+
     /// Packets added one by one are in the file, in order and complete, however they were split into pieces.
     #[test]
     fn packets_arrive_in_the_file() {
