@@ -1,6 +1,6 @@
-//! An NFS client with arbitrary server data: memory is bounded, no data is written outside a request's buffer, and every
-//! request completes exactly once, even if the connection breaks. Results of every procedure are parsed, and what is
-//! parsed is encoded to the same bytes.
+//! An NFS client with arbitrary server data: memory is bounded, no data is written outside a request's buffer, and
+//! every request completes exactly once, even if the connection breaks. Results of every procedure are parsed, and what
+//! is parsed is encoded to the same bytes.
 //!
 //! So that replies reach a request at all, an xid whose first byte is 0xfe stands for an outstanding one.
 #![no_main]

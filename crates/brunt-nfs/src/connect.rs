@@ -1,5 +1,5 @@
-//! Finds the file that a URL names: asks the port mapper, mounts the export, looks the path up, creates the file if that
-//! is wanted, and reads its properties. Blocking, with one deadline for all of it.
+//! Finds the file that a URL names: asks the port mapper, mounts the export, looks the path up, creates the file if
+//! that is wanted, and reads its properties. Blocking, with one deadline for all of it.
 //!
 //! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
 //! file's directory, otherwise a folder above it.
@@ -22,7 +22,7 @@ use brunt_wire::rpc::portmap::{
 use brunt_wire::rpc::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_PORTMAP, Xid};
 
 use crate::connect_error::NfsConnectError;
-use crate::conversation::{NfsConversation, RpcProcedure};
+use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure};
 use crate::disk::NfsFile;
 use crate::rpc::sys_credentials;
 use crate::url::NfsConfig;
@@ -163,13 +163,12 @@ impl Finder<'_> {
     }
 
     fn dial(&self, port: u16) -> Result<NfsConversation, NfsConnectError> {
-        NfsConversation::connect(
-            &self.config.host,
-            port,
-            self.deadline,
-            &self.credentials,
-            random_xid(),
-        )
+        let callee = NfsCallee {
+            host: &self.config.host,
+            reserved_port: self.config.reserved_port,
+            credentials: &self.credentials,
+        };
+        NfsConversation::connect(callee, port, self.deadline, random_xid())
     }
 
     fn find(&self) -> Result<(NfsConnection, NfsFound), NfsConnectError> {

@@ -29,7 +29,7 @@ pub enum NfsConnectError {
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
     /// RPC refused a call.
-    #[error("{0}: {1}: the server answers {name}", name = reply_status_name(*.2))]
+    #[error("{0}: {1}: the server answers {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
     Refused(String, &'static str, ReplyStatus),
     /// The port mapper doesn't know a program.
     #[error("{0}: its port mapper knows no {1} over TCP; give the port: {2}=")]
@@ -75,6 +75,17 @@ pub enum NfsConnectError {
         /// Why the last one failed.
         last: Box<NfsConnectError>,
     },
+}
+
+/// The remedy for a refusal.
+fn advice(status: ReplyStatus) -> &'static str {
+    match status {
+        // AUTH_TOOWEAK
+        ReplyStatus::AuthError(5) => {
+            "; if it wants calls from ports below 1024, add reserved_port=yes"
+        }
+        _ => "",
+    }
 }
 
 fn mount_status(status: u32) -> String {

@@ -38,6 +38,17 @@ pub struct RpcProcedure {
     pub name: &'static str,
 }
 
+/// A server and how to call it.
+#[derive(Clone, Copy, Debug)]
+pub struct NfsCallee<'a> {
+    /// The host.
+    pub host: &'a str,
+    /// Call from ports below 1024.
+    pub reserved_port: bool,
+    /// The body of the AUTH_SYS credential in every call.
+    pub credentials: &'a [u8],
+}
+
 /// A blocking connection with a deadline.
 #[derive(Debug)]
 pub struct NfsConversation {
@@ -52,22 +63,30 @@ pub struct NfsConversation {
 }
 
 impl NfsConversation {
-    /// Connects to a port of a server; calls carry these AUTH_SYS credentials, and xids from `first_xid` on.
+    /// Connects to a port of a server; calls have xids from `first_xid` on.
     ///
     /// # Errors
     /// The host cannot be resolved, or the port cannot be reached.
     pub fn connect(
-        host: &str,
+        callee: NfsCallee<'_>,
         port: u16,
         deadline: Instant,
-        credentials: &[u8],
         first_xid: Xid,
     ) -> Result<NfsConversation, NfsConnectError> {
+        let NfsCallee {
+            host,
+            reserved_port,
+            credentials,
+        } = callee;
         let server = match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         };
-        let socket = match dial::tcp(host, port, deadline) {
+        let dialled = match reserved_port {
+            true => dial::tcp_from_reserved_port(host, port, deadline),
+            false => dial::tcp(host, port, deadline),
+        };
+        let socket = match dialled {
             Ok(socket) => socket,
             Err(DialError::Resolve(error)) => return Err(NfsConnectError::Resolve(server, error)),
             Err(DialError::Connect(error)) => return Err(NfsConnectError::Connect(server, error)),

@@ -1,7 +1,8 @@
 //! An NFSv3 client (RFC 1813) without a kernel mount, and a file on an NFS server as a `brunt_block::Device`.
 //!
 //! - [`url`]: device URLs and their options;
-//! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and how a server can violate it; [`record`], records in fragments;
+//! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and how a server can violate it;
+//! - [`record`]: records in fragments;
 //! - [`conversation`]: one call at a time, blocking, with a deadline; [`connect`] finds an export's file with it;
 //! - [`calls`]: many outstanding calls of one connection, without I/O;
 //! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;

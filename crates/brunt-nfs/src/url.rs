@@ -43,6 +43,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "mountport",
         "port of the MOUNT service; default: the port mapper is asked",
     ),
+    (
+        "reserved_port",
+        "yes: call from ports below 1024, as Linux's server demands by default; needs root; no (default)",
+    ),
     ("connections", "connections per thread, 1 to 16; default 1"),
     (
         "timeout",
@@ -124,6 +128,8 @@ pub struct NfsConfig {
     pub gid: u32,
     /// Completed writes are stable only after a flush; otherwise as soon as they complete.
     pub write_back: bool,
+    /// Call from ports below 1024.
+    pub reserved_port: bool,
     /// Connections of each thread's device.
     pub connections: u32,
     /// Time limit for one attempt of a call, and for connecting.
@@ -206,6 +212,7 @@ impl NfsConfig {
             uid,
             gid,
             write_back: options.flag("write_back")?.unwrap_or(true),
+            reserved_port: options.flag("reserved_port")?.unwrap_or(false),
             connections: options.number("connections", 1, 1, CONNECTIONS_MAX)? as u32,
             timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
             reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,

@@ -1,5 +1,5 @@
-//! Opens devices by URL: the backends of `brunt-block`, LUNs through the initiator, exports of NBD servers, and files on
-//! NFS servers. Used by every command that takes a device URL.
+//! Opens devices by URL: the backends of `brunt-block`, LUNs through the initiator, exports of NBD servers, and files
+//! on NFS servers. Used by every command that takes a device URL.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -131,12 +131,12 @@ impl<P: RemoteProtocol> RemoteLink<P> {
 
     /// Adds this link's events to a device's.
     pub fn add_health(&self, health: &mut Health) {
-        let counts = self.session.counts();
-        health.retries += counts.replays;
-        health.timeouts += counts.timeouts;
+        let events = self.session.events();
+        health.retries += events.replays;
+        health.timeouts += events.timeouts;
         health.reconnects += self.comeback.reconnects();
         health.connect_retries += self.connect_retries;
-        let trouble = self.comeback.trouble().cloned().or(counts.words);
+        let trouble = self.comeback.trouble().cloned().or(events.words);
         health.trouble = trouble
             .or_else(|| self.connect_trouble.clone())
             .or(health.trouble.take());
@@ -179,7 +179,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
             }
         }
         self.session.on_time(now);
-        let trouble = trouble.or_else(|| self.session.lost());
+        let trouble = trouble.or_else(|| self.session.lost().map(|loss| loss.to_string()));
         if let Some(why) = trouble {
             self.lose(&why, now);
         }

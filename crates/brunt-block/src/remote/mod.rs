@@ -13,4 +13,4 @@ pub mod protocol;
 
 pub use device::RemoteDevice;
 pub use link::{Opening, RemoteLink};
-pub use protocol::{RemoteChannel, RemoteCounts, RemoteProtocol, RemoteSession};
+pub use protocol::{RemoteChannel, RemoteEvents, RemoteProtocol, RemoteSession, why_stream_ended};

@@ -82,7 +82,7 @@ impl RemoteChannel for Stream {
 
 /// Events other than normal replies, of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemoteCounts {
+pub struct RemoteEvents {
     /// Messages sent again.
     pub replays: u64,
     /// Messages that timed out.
@@ -93,6 +93,9 @@ pub struct RemoteCounts {
 
 /// The requests and replies of one connection, without I/O. Its tasks have indexes below the depth of the link.
 pub trait RemoteSession {
+    /// Why a connection must be dropped without a protocol violation.
+    type Loss: Display;
+
     /// Number of tasks that can be accepted.
     fn room(&self) -> usize;
 
@@ -123,17 +126,18 @@ pub trait RemoteSession {
     /// Checks for messages that have timed out, or are due.
     fn on_time(&mut self, now: Nanos);
 
-    /// Why the connection must be dropped without a protocol violation, if it must.
-    fn lost(&self) -> Option<String>;
+    /// Why the connection must be dropped, if it must.
+    fn lost(&self) -> Option<Self::Loss>;
 
-    /// The connection is lost; all data is back.
+    /// The connection is lost, and all data is back: messages in flight wait for the next one, except those that have
+    /// had all their attempts.
     fn detach(&mut self);
 
     /// There will be no new connection: all requests end with this error.
     fn fail_all(&mut self, error: DeviceError);
 
-    /// Counters so far.
-    fn counts(&self) -> RemoteCounts;
+    /// What happened so far.
+    fn events(&self) -> RemoteEvents;
 }
 
 /// How a session's bytes get onto a connection and back.

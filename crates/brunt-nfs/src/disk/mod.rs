@@ -4,9 +4,9 @@
 //! [`crate::calls::NfsCalls::examine`] what has arrived, and reports replies with [`NfsDisk::on_reply`] and
 //! [`NfsDisk::on_read`]. The session outlives its connection.
 //!
-//! Requests above the server's limits are split, one call after the other. With `write_back`, writes are UNSTABLE and a
-//! flush is a COMMIT of the whole file; otherwise, and with FUA, they are FILE_SYNC. All calls of a disk are idempotent,
-//! so sending them again after a loss is safe.
+//! Requests above the server's limits are split, one call after the other. With `write_back`, writes are UNSTABLE and
+//! a flush is a COMMIT of the whole file; otherwise, and with FUA, they are FILE_SYNC. All calls of a disk are
+//! idempotent, so sending them again after a loss is safe.
 //!
 //! The one rule: nothing is written outside a task's buffer, and every request is answered once.
 
@@ -18,9 +18,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::remote::{RemoteCounts, RemoteSession};
+use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
+use brunt_wire::nfs::v3::Procedure;
 
 pub use stability::NfsStability;
 
@@ -169,7 +170,14 @@ impl NfsDisk {
     }
 }
 
+/// A call timed out, which costs the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: the server did not answer in time", .0.name())]
+pub struct NfsLate(pub Procedure);
+
 impl RemoteSession for NfsDisk {
+    type Loss = NfsLate;
+
     #[inline]
     fn room(&self) -> usize {
         self.free.len()
@@ -278,12 +286,8 @@ impl RemoteSession for NfsDisk {
         }
     }
 
-    fn lost(&self) -> Option<String> {
-        let late = self.calls.late()?;
-        Some(format!(
-            "{}: the server did not answer in time",
-            late.name()
-        ))
+    fn lost(&self) -> Option<NfsLate> {
+        self.calls.late().map(NfsLate)
     }
 
     fn detach(&mut self) {
@@ -309,8 +313,8 @@ impl RemoteSession for NfsDisk {
         }
     }
 
-    fn counts(&self) -> RemoteCounts {
-        RemoteCounts {
+    fn events(&self) -> RemoteEvents {
+        RemoteEvents {
             replays: self.calls.replays() + self.waits,
             timeouts: self.calls.timeouts(),
             words: self.refusal.map(|refusal| refusal.to_string()),

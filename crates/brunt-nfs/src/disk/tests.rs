@@ -358,7 +358,7 @@ fn a_status_ends_its_request() {
         );
     }
     assert_eq!(
-        bench.disk.counts().words.unwrap(),
+        bench.disk.events().words.unwrap(),
         "WRITE: the server answers 4711, a status that is not known"
     );
     bench.submit(1, Op::Read, 0, 1024, false);
@@ -403,7 +403,7 @@ fn a_storm_of_jukebox_ends() {
         "every 200 ms for 30 s: {}",
         xids.len()
     );
-    assert_eq!(bench.disk.counts().replays as usize, xids.len() - 1);
+    assert_eq!(bench.disk.events().replays as usize, xids.len() - 1);
 }
 
 /// A restart of the server fails the next flush of every session, if it may have lost writes. A flush in flight at that

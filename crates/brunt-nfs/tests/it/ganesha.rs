@@ -15,7 +15,7 @@ use brunt_block::turn::turn;
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_nfs::BACKENDS;
 use brunt_nfs::connect::random_xid;
-use brunt_nfs::conversation::{NfsConversation, RpcProcedure};
+use brunt_nfs::conversation::{NfsCallee, NfsConversation, RpcProcedure};
 use brunt_nfs::rpc::sys_credentials;
 use brunt_nfs::said::{NfsRefusal, said};
 use brunt_wire::FileData;
@@ -26,7 +26,7 @@ use brunt_wire::nfs::{FileHandle, mount};
 use brunt_wire::rpc::PROGRAM_MOUNT;
 use rustix::process::Signal;
 
-use crate::server::{MOUNT_PORT, NFS_PORT, Server, need, run, within};
+use crate::server::{MOUNT_PORT, NFS_PORT, Server, need, run};
 use crate::suite::{Bench, Subject, conforms_by_each_engine};
 
 fn open(url: &str) -> Arc<dyn Backend> {
@@ -48,13 +48,9 @@ fn refusal(url: &str) -> String {
 
 #[test]
 fn the_device_conforms_on_ganesha() {
-    within("ganesha::inner_conformance");
-}
-
-#[test]
-#[ignore = "started by the_device_conforms_on_ganesha"]
-fn inner_conformance() {
-    let server = Server::start();
+    let Some(server) = Server::within("ganesha::the_device_conforms_on_ganesha") else {
+        return;
+    };
     let conforms = |url: &str| {
         conforms_by_each_engine(Subject {
             url,
@@ -81,13 +77,9 @@ fn inner_conformance() {
 
 #[test]
 fn files_are_made_and_found_on_ganesha() {
-    within("ganesha::inner_files");
-}
-
-#[test]
-#[ignore = "started by files_are_made_and_found_on_ganesha"]
-fn inner_files() {
-    let server = Server::start();
+    let Some(server) = Server::within("ganesha::files_are_made_and_found_on_ganesha") else {
+        return;
+    };
     let export = server.export();
     fs::create_dir(export.join("deep")).unwrap();
     let backend = open(&server.url("deep/new%20disk", "create=yes&size=1MiB&uid=0&gid=42"));
@@ -167,6 +159,13 @@ fn inner_files() {
         "127.0.0.1:12051: cannot connect",
     );
 
+    let words = "AUTH_TOOWEAK; if it wants calls from ports below 1024, add reserved_port=yes";
+    check(&server.reserved_url("disk", "create=yes&size=1MiB"), words);
+    drop(open(&server.reserved_url(
+        "disk",
+        "create=yes&size=1MiB&reserved_port=yes",
+    )));
+
     fs::write(export.join("shrinks"), [1; 8192]).unwrap();
     let shrinks = open(&server.url("shrinks", ""));
     let mut bench = Bench::new(&*shrinks, 4);
@@ -179,11 +178,6 @@ fn inner_files() {
     assert_eq!(bench.one(Op::Read, 0, 4096, 0).result, Ok(()));
     let error = bench.one(Op::Read, 4096, 4096, 0).result.unwrap_err();
     assert_eq!(said(&error), Some(NfsRefusal::EndOfFile));
-}
-
-#[test]
-fn directories_change_on_ganesha() {
-    within("ganesha::inner_directories");
 }
 
 /// Makes a call that must succeed, and looks at its results.
@@ -211,9 +205,12 @@ fn created(body: ResultBody<'_>) -> Vec<u8> {
 fn mounted(server: &Server) -> (NfsConversation, Vec<u8>) {
     let deadline = Instant::now() + Duration::from_secs(30);
     let credentials = sys_credentials(0, 0);
-    let dial = |port| {
-        NfsConversation::connect("127.0.0.1", port, deadline, &credentials, random_xid()).unwrap()
+    let callee = NfsCallee {
+        host: "127.0.0.1",
+        reserved_port: false,
+        credentials: &credentials,
     };
+    let dial = |port| NfsConversation::connect(callee, port, deadline, random_xid()).unwrap();
     let mnt = RpcProcedure {
         program: PROGRAM_MOUNT,
         version: 3,
@@ -238,9 +235,10 @@ fn mounted(server: &Server) -> (NfsConversation, Vec<u8>) {
 
 /// Every procedure that isn't in a device's path, and what it does to the folder.
 #[test]
-#[ignore = "started by directories_change_on_ganesha"]
-fn inner_directories() {
-    let server = Server::start();
+fn directories_change_on_ganesha() {
+    let Some(server) = Server::within("ganesha::directories_change_on_ganesha") else {
+        return;
+    };
     let export = server.export();
     let (mut nfs, root) = mounted(&server);
     let place = |dir, name: &'static str| DirOp {
@@ -412,17 +410,14 @@ fn list(nfs: &mut NfsConversation, dir: &[u8]) -> BTreeMap<String, Option<Vec<u8
     }
 }
 
+/// A server that is killed with calls in flight: they are sent again. Unstable writes that it acknowledged before may
+/// be lost, which the next flush says. A frozen server costs a timeout.
 #[test]
 fn a_restart_of_ganesha_is_survived_and_reported() {
-    within("ganesha::inner_restart");
-}
-
-/// A server that is killed with calls in flight: they are sent again. Unstable writes that it acknowledged before may be
-/// lost, which the next flush says. A frozen server costs a timeout.
-#[test]
-#[ignore = "started by a_restart_of_ganesha_is_survived_and_reported"]
-fn inner_restart() {
-    let mut server = Server::start();
+    let Some(mut server) = Server::within("ganesha::a_restart_of_ganesha_is_survived_and_reported")
+    else {
+        return;
+    };
     let backend = open(&server.url("disk", "create=yes&size=8MiB&timeout=3s&reconnect=30s"));
     let mut bench = Bench::new(&*backend, 16);
     assert_eq!(bench.one(Op::Write, 0, 65536, 1).result, Ok(()));
@@ -492,13 +487,6 @@ fn inner_restart() {
     assert_eq!(done[0].result, Ok(()));
 }
 
-#[test]
-fn tshark_finds_nothing_malformed() {
-    if need(&[("tshark", "tshark")]) {
-        within("ganesha::inner_tshark");
-    }
-}
-
 /// A capture of everything on the loopback interface.
 struct Capture {
     tshark: Child,
@@ -550,9 +538,13 @@ impl Capture {
 
 /// What tshark reads in our calls is what we meant.
 #[test]
-#[ignore = "started by tshark_finds_nothing_malformed"]
-fn inner_tshark() {
-    let server = Server::start();
+fn tshark_finds_nothing_malformed() {
+    if !need(&[("tshark", "tshark")]) {
+        return;
+    }
+    let Some(server) = Server::within("ganesha::tshark_finds_nothing_malformed") else {
+        return;
+    };
     fs::create_dir(server.export().join("dir")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -1,8 +1,8 @@
 //! nfs-ganesha, a user-space server, in namespaces of its own: with its network and its port mapper it is out of the
 //! way of everything else on the machine, and of the other tests.
 //!
-//! A test is a pair: the outer one starts this program again in new namespaces ([`within`]); there the inner one, which
-//! is ignored otherwise, starts the servers.
+//! A test begins with [`Server::within`]: it starts this program again in new namespaces, for this test alone, and waits
+//! for it. There, the same call starts the servers.
 
 use std::fs;
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// The ports of the server.
 pub const NFS_PORT: u16 = 12_049;
 pub const MOUNT_PORT: u16 = 12_048;
-/// Marks the inner process.
+/// Marks the process in the namespaces.
 const INSIDE: &str = "BRUNT_NFS_INSIDE";
 
 /// Whether these programs exist; if not, the test is skipped, or fails with `BRUNT_REQUIRE_ALL=1`.
@@ -43,56 +43,6 @@ fn skip(what: &str) {
     println!("skipped: needs {what}");
 }
 
-/// Runs an inner test in new namespaces.
-pub fn within(inner: &str) {
-    let programs = [
-        ("ganesha.nfsd", "nfs-ganesha"),
-        ("rpcbind", "rpcbind"),
-        ("ip", "iproute2"),
-        ("unshare", "util-linux"),
-    ];
-    if !need(&programs) {
-        return;
-    }
-    let folder = Path::new("/usr/lib");
-    let plugin = |entry: fs::DirEntry| entry.path().join("ganesha/libfsalvfs.so").is_file();
-    if !fs::read_dir(folder)
-        .unwrap()
-        .any(|entry| entry.is_ok_and(plugin))
-    {
-        return skip("nfs-ganesha-vfs");
-    }
-    if !rustix::process::geteuid().is_root() {
-        return skip("root, for a server that opens files by their handles");
-    }
-    let program = std::env::current_exe().unwrap();
-    let mut unshare = Command::new("unshare");
-    unshare.args([
-        "--net",
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-    ]);
-    unshare.arg(program).args([
-        inner,
-        "--exact",
-        "--ignored",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
-    let output = unshare.env(INSIDE, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    println!("{text}");
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{inner} failed"
-    );
-}
-
 /// The servers, and the folder that they export.
 pub struct Server {
     ganesha: Option<Child>,
@@ -101,12 +51,18 @@ pub struct Server {
 }
 
 impl Server {
+    /// The servers, in the process that this starts for a test. `None` in the process that waited for it, or if the
+    /// test is skipped.
+    pub fn within(test: &str) -> Option<Server> {
+        if std::env::var_os(INSIDE).is_some() {
+            return Some(Server::start());
+        }
+        run_inside(test);
+        None
+    }
+
     /// Starts them. Their state is in memory, which vanishes with the namespace.
-    pub fn start() -> Server {
-        assert!(
-            std::env::var_os(INSIDE).is_some(),
-            "started by the outer test"
-        );
+    fn start() -> Server {
         run("ip", &["link", "set", "lo", "up"]);
         for folder in ["/run", "/var/lib/nfs"] {
             run("mount", &["-t", "tmpfs", "tmpfs", folder]);
@@ -115,7 +71,9 @@ impl Server {
         fs::create_dir_all("/var/lib/nfs/ganesha").unwrap();
         // On a disk, even if the temporary folder is in memory: its file system has to know handles.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        fs::create_dir(folder.path().join("export")).unwrap();
+        for name in ["export", "reserved"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
         let rpcbind = quiet(Command::new("rpcbind").args(["-w", "-f"]));
         wait_for(111);
         let mut server = Server {
@@ -128,17 +86,24 @@ impl Server {
         server
     }
 
+    /// Two exports: `export`, and `reserved` for calls from ports below 1024.
     fn configuration(&self) -> String {
-        format!(
+        let mut text = format!(
             "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; \
                Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = false; }}\n\
-             NFSV4 {{ Graceless = true; RecoveryBackend = fs; }}\n\
-             EXPORT_DEFAULTS {{ PrivilegedPort = false; }}\n\
-             EXPORT {{ Export_Id = 1; Path = {path}; Pseudo = /export; Filesystem_Id = 192.168; Protocols = 3; \
-               Transports = TCP; Access_Type = RW; MaxRead = 1048576; MaxWrite = 1048576; Squash = No_Root_Squash; SecType = sys; \
-               FSAL {{ Name = VFS; }} }}\n",
-            path = self.export().display()
-        )
+             NFSV4 {{ Graceless = true; RecoveryBackend = fs; }}\n"
+        );
+        for (id, name, privileged) in [(1, "export", false), (2, "reserved", true)] {
+            let path = self.folder.path().join(name);
+            text += &format!(
+                "EXPORT {{ Export_Id = {id}; Path = {path}; Pseudo = /{name}; Filesystem_Id = 192.{id}; Protocols = 3; \
+                   Transports = TCP; Access_Type = RW; MaxRead = 1048576; MaxWrite = 1048576; \
+                   PrivilegedPort = {privileged}; Squash = No_Root_Squash; SecType = sys; \
+                   FSAL {{ Name = VFS; }} }}\n",
+                path = path.display()
+            );
+        }
+        text
     }
 
     /// Kills the server, and starts it again.
@@ -177,6 +142,11 @@ impl Server {
         self.folder.path().join("export")
     }
 
+    /// The URL of a file in the folder that is exported to ports below 1024.
+    pub fn reserved_url(&self, file: &str, options: &str) -> String {
+        self.url(file, options).replace("/export/", "/reserved/")
+    }
+
     /// The URL of a file in it, by the server's ports.
     pub fn url(&self, file: &str, options: &str) -> String {
         let export = self.export();
@@ -194,6 +164,52 @@ impl Drop for Server {
         let _ = self.rpcbind.kill();
         let _ = self.rpcbind.wait();
     }
+}
+
+/// Runs a test in new namespaces, where this machine has what it needs.
+fn run_inside(test: &str) {
+    let programs = [
+        ("ganesha.nfsd", "nfs-ganesha"),
+        ("rpcbind", "rpcbind"),
+        ("ip", "iproute2"),
+        ("unshare", "util-linux"),
+    ];
+    if !need(&programs) {
+        return;
+    }
+    let folder = Path::new("/usr/lib");
+    let plugin = |entry: fs::DirEntry| entry.path().join("ganesha/libfsalvfs.so").is_file();
+    if !fs::read_dir(folder)
+        .unwrap()
+        .any(|entry| entry.is_ok_and(plugin))
+    {
+        return skip("nfs-ganesha-vfs");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip("root, for a server that opens files by their handles");
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args([
+        "--net",
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    unshare
+        .arg(program)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    let output = unshare.env(INSIDE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    println!("{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} failed"
+    );
 }
 
 fn quiet(command: &mut Command) -> Child {

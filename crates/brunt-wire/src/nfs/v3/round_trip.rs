@@ -126,6 +126,7 @@ impl<'a> Random<'a> {
         }
     }
 
+    // Long because it has a case for each procedure.
     fn args(&mut self, procedure: Procedure) -> Args<'a> {
         match procedure {
             Procedure::Null => Args::Null,
@@ -257,6 +258,7 @@ impl<'a> Random<'a> {
             .collect()
     }
 
+    // Long because it has a case for each procedure.
     fn body(&mut self, procedure: Procedure, entries: Entries<'a>) -> ResultBody<'a> {
         match procedure {
             Procedure::Null => ResultBody::Empty,
