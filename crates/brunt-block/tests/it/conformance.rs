@@ -22,6 +22,7 @@ fn subject(url: &str) -> Subject<'_> {
         more: &[],
         zeros,
         unmaps: true,
+        remote: false,
     }
 }
 

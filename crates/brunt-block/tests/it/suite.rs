@@ -26,6 +26,8 @@ pub struct Subject<'a> {
     pub zeros: bool,
     /// It can deallocate blocks, or writes zeros instead.
     pub unmaps: bool,
+    /// Its server may still execute what a dropped device has sent.
+    pub remote: bool,
 }
 
 pub const SIZE_BYTES: u64 = 8 << 20;
@@ -323,8 +325,15 @@ fn model(subject: Subject<'_>, backend: &dyn Backend, seed: u64) {
         backend.info().size_bytes / u64::from(backend.info().block_bytes),
     );
     let mut random = Random::new(seed);
-    let whole = bench.one(Op::Read, 0, SIZE_BYTES, 0);
-    let mut medium = whole.buf.to_vec();
+    let mut medium = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
+    while subject.remote {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
+        if now == medium {
+            break;
+        }
+        medium = now;
+    }
     let mut flying: Vec<(u64, Op, Range<u64>)> = Vec::new();
     let (mut batch, mut done) = (VecDeque::new(), Vec::new());
     let (mut tag, mut ended, mut skipped) = (0, 0, 0);

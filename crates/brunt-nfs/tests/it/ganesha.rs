@@ -57,6 +57,7 @@ fn the_device_conforms_on_ganesha() {
             more: BACKENDS,
             zeros: false,
             unmaps: false,
+            remote: true,
         });
     };
     conforms(&server.url("disk", "create=yes&size=8MiB"));
