@@ -313,6 +313,22 @@ fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     assert_eq!(done.len(), 5000, "{url}");
 }
 
+/// What is on the medium, once a server has executed what earlier devices sent.
+fn settled(bench: &mut Bench, remote: bool) -> Vec<u8> {
+    let mut medium = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
+    if remote {
+        loop {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
+            if now == medium {
+                break;
+            }
+            medium = now;
+        }
+    }
+    medium
+}
+
 /// Whatever the mix, a read returns the data of the completed writes. Overlapping requests are not in flight
 /// together unless all are reads.
 fn model(subject: Subject<'_>, backend: &dyn Backend, seed: u64) {
@@ -325,15 +341,7 @@ fn model(subject: Subject<'_>, backend: &dyn Backend, seed: u64) {
         backend.info().size_bytes / u64::from(backend.info().block_bytes),
     );
     let mut random = Random::new(seed);
-    let mut medium = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
-    while subject.remote {
-        std::thread::sleep(Duration::from_millis(300));
-        let now = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
-        if now == medium {
-            break;
-        }
-        medium = now;
-    }
+    let mut medium = settled(&mut bench, subject.remote);
     let mut flying: Vec<(u64, Op, Range<u64>)> = Vec::new();
     let (mut batch, mut done) = (VecDeque::new(), Vec::new());
     let (mut tag, mut ended, mut skipped) = (0, 0, 0);
