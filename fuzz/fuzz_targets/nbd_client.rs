@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use brunt_block::remote::RemoteSession;
 use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_store::nbd::NbdExport;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_block::remote::RemoteSession;
 use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_store::sheepdog::objects::SheepdogObjects;

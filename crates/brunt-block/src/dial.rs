@@ -4,17 +4,25 @@
 //! The rule: nothing here waits past the deadline, whatever the peer or a name server does.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::sockopt::socket_error;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with,
+};
 
 /// Retry interval while a listener's queue is full.
 const TRY_EVERY: Duration = Duration::from_millis(2);
+
+/// Local ports of [`tcp_from_reserved_port`]: those that rpcbind's and the kernel's clients use, too.
+const RESERVED_PORTS: Range<u16> = 512..1024;
 
 /// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +96,62 @@ pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStre
         }
     }
     Err(last)
+}
+
+/// Like [`tcp`], but from a port below 1024, which some servers take for a sign that root is calling. Only root may
+/// bind one (CAP_NET_BIND_SERVICE), and a used one is busy for a minute.
+///
+/// # Errors
+/// No address accepts the connection in time, or no port may be bound.
+pub fn tcp_from_reserved_port(
+    host: &str,
+    port: u16,
+    deadline: Instant,
+) -> Result<TcpStream, DialError> {
+    let addresses = resolve(host, port, deadline).map_err(DialError::Resolve)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for (index, address) in addresses.iter().enumerate() {
+        let share = left(deadline) / (addresses.len() - index) as u32;
+        match from_reserved_port(*address, Instant::now() + share) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(DialError::Connect(last))
+}
+
+fn from_reserved_port(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+    let (family, any) = match address {
+        SocketAddr::V4(_) => (AddressFamily::INET, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+        SocketAddr::V6(_) => (AddressFamily::INET6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    for local in RESERVED_PORTS.rev() {
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match bind(&socket, &SocketAddr::new(any, local)) {
+            Ok(()) => {}
+            Err(Errno::ADDRINUSE) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match connect(&socket, &address) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS) => {
+                let left = Timespec::try_from(left(deadline)).ok();
+                let mut waiting = [PollFd::new(&socket, PollFlags::OUT)];
+                if poll(&mut waiting, left.as_ref())? == 0 {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                socket_error(&socket)??;
+            }
+            Err(Errno::ADDRNOTAVAIL) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(false)?;
+        return Ok(socket);
+    }
+    let all = "all ports below 1024 are in use";
+    Err(io::Error::new(io::ErrorKind::AddrInUse, all))
 }
 
 /// Connects to a Unix socket, and retries until the deadline while its queue is full.
@@ -183,6 +247,31 @@ mod tests {
         assert_eq!(
             unix(&path, late()).unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
+        );
+    }
+
+    /// Two connections at once have different ports, all below 1024; a closed port is an error at once.
+    #[test]
+    fn reserved_ports() {
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dial = || tcp_from_reserved_port("::1", port, soon());
+        let first = match dial() {
+            Err(DialError::Connect(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return println!("skipped: needs root");
+            }
+            other => other.unwrap(),
+        };
+        let sockets = [first, dial().unwrap()];
+        let mut ports: Vec<u16> = (0..2)
+            .map(|_| listener.accept().unwrap().1.port())
+            .collect();
+        ports.dedup();
+        assert!(ports.len() == 2 && ports.iter().all(|port| RESERVED_PORTS.contains(port)));
+        drop((sockets, listener));
+        let closed = tcp_from_reserved_port("::1", port, late());
+        assert!(
+            matches!(closed, Err(DialError::Connect(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
         );
     }
 }

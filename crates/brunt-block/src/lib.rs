@@ -35,6 +35,7 @@ pub mod open;
 mod open_error;
 pub mod reception;
 pub mod reconnect;
+pub mod remote;
 #[allow(
     unsafe_code,
     reason = "calls of the kernel on memory of others, by io_uring or by threads"

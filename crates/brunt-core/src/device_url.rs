@@ -259,6 +259,36 @@ fn logins_in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
     }
 }
 
+/// Decodes percent-encoding (RFC 3986, 2.1); `None` if a percent sign lacks its two digits,
+/// or the result is not UTF-8 or contains a NUL.
+pub fn percent_decode(text: &str) -> Option<String> {
+    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8,
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded)
+        .ok()
+        .filter(|text| !text.contains('\0'))
+}
+
+/// Percent-encodes a text where a URL requires it.
+pub fn percent_encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match plain(byte) {
+            true => encoded.push(char::from(byte)),
+            false => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 //! - [`target_node`]: sessions, connections, and the threads that drive them;
 //! - [`params`]: negotiation of text keys, for both sides;
 //! - [`chap`]: authentication, both roles;
-//! - [`said`]: converts SCSI errors to device errors and back;
+//! - [`device_errors`]: converts SCSI errors to device errors and back;
 //! - [`initiator`]: a session to a remote LUN, as a `brunt_block::Device`.
 //!
 //! The one rule: protocol rules are structs that take messages and return actions; only the

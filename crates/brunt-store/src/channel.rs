@@ -6,6 +6,7 @@
 
 use std::io::{self, Read, Write};
 
+use brunt_block::remote::{RemoteChannel, why_stream_ended};
 use brunt_block::{Buf, Lent, PayloadPlace, Stream, StreamEvent};
 use rustls::Connection;
 
@@ -288,12 +289,7 @@ impl Channel {
                 None => &channel.stream,
             },
         };
-        match stream.ended() {
-            Some(io::ErrorKind::UnexpectedEof) | None => {
-                "the server closed the connection".to_string()
-            }
-            Some(kind) => format!("the connection broke: {kind}"),
-        }
+        why_stream_ended(stream)
     }
 
     /// Closes it at once and takes all buffers back from the kernel; returns the place that was being filled.
@@ -331,6 +327,32 @@ impl Channel {
             _ => return,
         };
         let _ = (&mut self.stream().socket()).write_all(&last);
+    }
+}
+
+impl RemoteChannel for Channel {
+    fn poll(&mut self) -> StreamEvent {
+        self.poll()
+    }
+
+    fn flush(&mut self) {
+        self.flush();
+    }
+
+    fn arm(&mut self) {
+        self.arm();
+    }
+
+    fn why_ended(&self) -> String {
+        self.why_ended()
+    }
+
+    fn abort(&mut self) -> Option<Buf> {
+        self.abort()
+    }
+
+    fn give_back(&mut self, lent: &mut Option<Lent>, buf: &mut Buf) -> bool {
+        self.give_back(lent, buf)
     }
 }
 

@@ -1,5 +1,4 @@
-//! Parses parts of URLs: place and options, for commands that talk to a store directly, without layers and other
-//! devices; and percent-encoded names.
+//! Parses a URL's place and options, for commands that talk to a store directly, without layers and other devices.
 //!
 //! The rule: options that the store doesn't have are rejected.
 
@@ -25,34 +24,4 @@ pub(crate) fn place_and_options<'a>(
         options.set(key, value);
     }
     Ok((place, options))
-}
-
-/// Decodes percent-encoding (RFC 3986, 2.1); `None` if a percent sign lacks its two digits,
-/// or the result is not UTF-8 or contains a NUL.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8,
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded)
-        .ok()
-        .filter(|text| !text.contains('\0'))
-}
-
-/// Percent-encodes a text where a URL requires it.
-pub(crate) fn percent_encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match plain(byte) {
-            true => encoded.push(char::from(byte)),
-            false => encoded += &format!("%{byte:02X}"),
-        }
-    }
-    encoded
 }

@@ -11,8 +11,10 @@ pub mod pcap;
 pub mod rpc;
 pub mod scsi;
 pub mod sheepdog;
+pub mod xdr;
 
 pub use cursor::{Cursor, FileData, ParseError};
+pub use xdr::XdrWriter;
 
 /// A peer violated its protocol. Count it, respond as the protocol requires, and carry on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,5 @@
-//! Opens devices by URL: the backends of `brunt-block`, LUNs through the initiator, and exports of NBD servers. Used by
-//! every command that takes a device URL.
+//! Opens devices by URL: the backends of `brunt-block`, LUNs through the initiator, exports of NBD servers, and files
+//! on NFS servers. Used by every command that takes a device URL.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,8 +19,14 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use crate::cli::{Failure, Output};
 
 /// Backends that the crates above `brunt-block` add to its table.
-pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
-    LazyLock::new(|| [brunt_iscsi::BACKENDS, brunt_store::BACKENDS].concat());
+pub static BACKENDS: LazyLock<Vec<BackendEntry>> = LazyLock::new(|| {
+    [
+        brunt_iscsi::BACKENDS,
+        brunt_store::BACKENDS,
+        brunt_nfs::BACKENDS,
+    ]
+    .concat()
+});
 
 /// Parses a device URL on the command line: text, or a path of any bytes.
 pub fn url_parser() -> impl TypedValueParser<Value = String> {

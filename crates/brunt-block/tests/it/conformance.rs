@@ -1,410 +1,43 @@
-//! One suite over every backend and every stack of layers: the guarantees of [`Device`], checked from outside. A random
-//! mix is checked against a model of the medium; the seed is in every message.
+//! The suite on the backends and layers of this crate, and what only some of them promise.
 
-use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use brunt_block::backends::tcp::{SinkConfig, TcpSink};
-use brunt_block::turn::turn;
-use brunt_block::{
-    Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring,
-    RingConfig, open_url,
-};
-use brunt_core::random::Random;
-use brunt_core::{Clock, IoEngine, Nanos};
+use brunt_block::{DeviceError, Inline, Op, OpenError, Ring, RingConfig, open_url};
 use tempfile::{tempdir, tempdir_in};
 
-const SIZE_BYTES: u64 = 8 << 20;
-const DEPTH: u32 = 24;
+use crate::suite::{self, Bench, DEPTH, SIZE_BYTES, Subject};
 
-thread_local! {
-    /// The engine of a test's rings.
-    static ENGINE: Cell<IoEngine> = const { Cell::new(IoEngine::IoUring) };
-}
-
-fn ring_config() -> RingConfig {
-    RingConfig {
-        engine: Some(ENGINE.get()),
-        ..RingConfig::default()
+/// A device of this crate.
+fn subject(url: &str) -> Subject<'_> {
+    let drops_writes = || {
+        let backend = open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        matches!(backend.inline(), Inline::Zeros)
+    };
+    let zeros = url.starts_with("null:") || url.starts_with("tcp:") || drops_writes();
+    Subject {
+        url,
+        more: &[],
+        zeros,
+        unmaps: true,
+        remote: false,
     }
 }
 
-/// A device and its ring.
-struct Bench {
-    // Dropped before the ring.
-    device: Box<dyn Device>,
-    ring: Ring,
+fn conforms(url: &str) {
+    suite::conforms(subject(url));
 }
 
-impl Bench {
-    fn new(backend: &dyn Backend, depth: u32) -> Bench {
-        Bench::on(Ring::new(ring_config()).unwrap(), backend, depth)
-    }
-
-    fn on(ring: Ring, backend: &dyn Backend, depth: u32) -> Bench {
-        Bench {
-            device: backend.open(&ring, depth).unwrap(),
-            ring,
-        }
-    }
-
-    fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
-        let buf = match op {
-            Op::Read | Op::Write => self.ring.pool().take(len as usize),
-            _ => Buf::empty(),
-        };
-        Request {
-            tag,
-            op,
-            offset,
-            len,
-            buf,
-            force_unit_access: false,
-        }
-    }
-
-    /// One turn of the loop that every ring's owner runs.
-    fn turn(&mut self, done: &mut Vec<Completion>) {
-        turn(&self.ring, &mut *self.device, &mut VecDeque::new(), done).unwrap();
-    }
-
-    /// Runs requests to completion; returns their completions in the order of their tags.
-    fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
-        let mut batch = VecDeque::from(requests);
-        let mut done = Vec::new();
-        while !batch.is_empty() || self.device.outstanding() > 0 {
-            turn(&self.ring, &mut *self.device, &mut batch, &mut done).unwrap();
-        }
-        done.sort_by_key(|one| one.tag);
-        done
-    }
-
-    fn one(&mut self, op: Op, offset: u64, len: u64, fill: u8) -> Completion {
-        let mut request = self.request(1, op, offset, len);
-        request.buf.fill(fill);
-        self.run(vec![request]).pop().unwrap()
-    }
+/// For stacks with files or sockets.
+fn conforms_by_each_engine(url: &str) {
+    suite::conforms_by_each_engine(subject(url));
 }
 
 /// Reports that a test was skipped because it needs something that no package provides.
 fn skip(needs: &str) {
     println!("skipped: needs {needs}");
-}
-
-/// The whole suite on one stack with each engine, for stacks with files or sockets.
-fn conforms_by_each_engine(url: &str) {
-    for engine in IoEngine::ALL {
-        ENGINE.set(engine);
-        conforms(url);
-    }
-}
-
-/// The whole suite on one stack.
-fn conforms(url: &str) {
-    let open = || open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-    let backend = open();
-    let info = backend.info();
-    assert_eq!(info.size_bytes, SIZE_BYTES, "{url}");
-    println!("{url}: {:?}", info.notes);
-    let zeros = matches!(backend.inline(), Inline::Zeros)
-        || url.starts_with("null:")
-        || url.starts_with("tcp:");
-    limits(url, &*backend);
-    wrong_requests(url, &*backend);
-    boundaries(url, &*backend, zeros);
-    one_at_a_time(url, &*backend, zeros);
-    more_than_the_ring_holds(url, &*backend);
-    model(url, &*backend, zeros, 1);
-    dropped_in_flight(url, &*backend);
-    model(url, &*backend, zeros, 2);
-}
-
-/// A device takes as many requests as its depth, leaves the rest in order, and completes each once.
-fn limits(url: &str, backend: &dyn Backend) {
-    let mut bench = Bench::new(backend, DEPTH);
-    let mut batch: VecDeque<_> = (0..u64::from(DEPTH) + 7)
-        .map(|tag| bench.request(tag, Op::Read, tag * 4096, 4096))
-        .collect();
-    assert_eq!(bench.device.outstanding(), 0);
-    bench.device.submit(&mut batch);
-    assert_eq!(bench.device.outstanding(), DEPTH, "{url}");
-    let left: Vec<_> = batch.iter().map(|request| request.tag).collect();
-    assert_eq!(
-        left,
-        (u64::from(DEPTH)..u64::from(DEPTH) + 7).collect::<Vec<_>>(),
-        "{url}"
-    );
-    bench.device.submit(&mut batch);
-    assert_eq!(
-        (bench.device.outstanding(), batch.len()),
-        (DEPTH, 7),
-        "{url}"
-    );
-    let mut done = Vec::new();
-    while bench.device.outstanding() > 0 {
-        bench.turn(&mut done);
-        bench.device.submit(&mut batch);
-    }
-    let tags: HashSet<_> = done.iter().map(|one| one.tag).collect();
-    assert_eq!(
-        (done.len(), tags.len()),
-        (DEPTH as usize + 7, DEPTH as usize + 7),
-        "{url}"
-    );
-    assert!(
-        done.iter()
-            .all(|one| one.result.is_ok() && one.buf.len() == 4096),
-        "{url}"
-    );
-}
-
-/// A request that is out of range, unaligned, or without a buffer fails alone; an empty request succeeds anywhere.
-fn wrong_requests(url: &str, backend: &dyn Backend) {
-    let mut bench = Bench::new(backend, DEPTH);
-    let (block, size) = (
-        u64::from(backend.info().block_bytes),
-        backend.info().size_bytes,
-    );
-    let ops = [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes];
-    let mut check = |offset: u64, len: u64, expected: Result<(), DeviceError>| {
-        let request = |op: Op, tag: usize| bench.request(tag as u64, op, offset, len);
-        let requests = ops
-            .iter()
-            .enumerate()
-            .map(|(tag, op)| request(*op, tag))
-            .collect();
-        for (op, one) in ops.iter().zip(bench.run(requests)) {
-            assert_eq!(one.result, expected, "{url}: {op:?} of {len} at {offset}");
-        }
-    };
-    check(size, block, Err(DeviceError::OutOfRange));
-    check(size - block, 2 * block, Err(DeviceError::OutOfRange));
-    check(u64::MAX - block + 1, block, Err(DeviceError::OutOfRange));
-    check(u64::MAX - 1, block, Err(DeviceError::OutOfRange));
-    check(1, block, Err(DeviceError::OutOfRange));
-    check(0, block + 1, Err(DeviceError::OutOfRange));
-    check(0, 0, Ok(()));
-    check(size, 0, Ok(()));
-    let mut short = bench.request(9, Op::Read, 0, block);
-    short.buf = Buf::empty();
-    assert_eq!(
-        bench.run(vec![short])[0].result,
-        Err(DeviceError::OutOfRange),
-        "{url}"
-    );
-    assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
-}
-
-/// The first and the last block work like others, and one request may be long.
-fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
-    let mut bench = Bench::new(backend, DEPTH);
-    let (block, size) = (
-        u64::from(backend.info().block_bytes),
-        backend.info().size_bytes,
-    );
-    for (offset, len, fill) in [
-        (0, size, 0x11),
-        (0, block, 0x22),
-        (size - block, block, 0x33),
-    ] {
-        assert_eq!(
-            bench.one(Op::Write, offset, len, fill).result,
-            Ok(()),
-            "{url}"
-        );
-        assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
-        let read = bench.one(Op::Read, offset, len, 0xee);
-        assert_eq!(read.result, Ok(()), "{url}");
-        let expected = if zeros { 0 } else { fill };
-        assert!(
-            read.buf.iter().all(|&byte| byte == expected),
-            "{url}: {len} at {offset}"
-        );
-    }
-    for op in [Op::Unmap, Op::WriteZeroes] {
-        assert_eq!(bench.one(Op::Write, 0, size, 0x44).result, Ok(()), "{url}");
-        assert_eq!(
-            bench.one(op, block, size - 2 * block, 0).result,
-            Ok(()),
-            "{url}: {op:?}"
-        );
-        let read = bench.one(Op::Read, 0, size, 0xee);
-        let (edge, inner) = (
-            block as usize,
-            &read.buf[block as usize..(size - block) as usize],
-        );
-        assert!(inner.iter().all(|&byte| byte == 0), "{url}: {op:?}");
-        let kept = if zeros { 0 } else { 0x44 };
-        assert!(
-            read.buf[..edge].iter().all(|&byte| byte == kept),
-            "{url}: {op:?}"
-        );
-        assert!(
-            read.buf[size as usize - edge..]
-                .iter()
-                .all(|&byte| byte == kept),
-            "{url}: {op:?}"
-        );
-    }
-}
-
-/// One request at a time, from a client without other requests.
-fn one_at_a_time(url: &str, backend: &dyn Backend, zeros: bool) {
-    let mut bench = Bench::new(backend, 1);
-    let block = u64::from(backend.info().block_bytes);
-    for tag in 0..40_u8 {
-        let offset = u64::from(tag % 7) * block;
-        assert_eq!(
-            bench.one(Op::Write, offset, block, tag).result,
-            Ok(()),
-            "{url}"
-        );
-        let read = bench.one(Op::Read, offset, block, 0xee);
-        assert_eq!(read.result, Ok(()), "{url}");
-        let expected = if zeros { 0 } else { tag };
-        assert!(
-            read.buf.iter().all(|&byte| byte == expected),
-            "{url}: {tag}"
-        );
-    }
-    assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
-}
-
-/// A depth far above the ring's queue works.
-fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
-    let ring = Ring::new(RingConfig {
-        entries: 16,
-        ..ring_config()
-    })
-    .unwrap();
-    let mut bench = Bench::on(ring, backend, 2048);
-    let requests = (0..5000)
-        .map(|tag| bench.request(tag, Op::Read, tag % 2048 * 4096, 4096))
-        .collect();
-    let done = bench.run(requests);
-    assert!(
-        done.iter()
-            .enumerate()
-            .all(|(tag, one)| one.tag == tag as u64 && one.result.is_ok()),
-        "{url}"
-    );
-    assert_eq!(done.len(), 5000, "{url}");
-}
-
-/// Whatever the mix, a read returns the data of the completed writes. Overlapping requests are not in flight
-/// together unless all are reads.
-fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
-    let mut bench = Bench::new(backend, DEPTH);
-    let (block, blocks) = (
-        u64::from(backend.info().block_bytes),
-        backend.info().size_bytes / u64::from(backend.info().block_bytes),
-    );
-    let mut random = Random::new(seed);
-    let whole = bench.one(Op::Read, 0, SIZE_BYTES, 0);
-    let mut medium = whole.buf.to_vec();
-    let mut flying: Vec<(u64, Op, Range<u64>)> = Vec::new();
-    let (mut batch, mut done) = (VecDeque::new(), Vec::new());
-    let (mut tag, mut ended, mut skipped) = (0, 0, 0);
-    while ended < 1500 {
-        while tag < 1500 && flying.len() < DEPTH as usize && skipped < 50 {
-            let op = match random.below(16) {
-                0..7 => Op::Read,
-                7..13 => Op::Write,
-                13 => Op::Unmap,
-                14 => Op::WriteZeroes,
-                _ => Op::Flush,
-            };
-            let count = if random.chance(0.1) {
-                1 + random.below(256)
-            } else {
-                1 + random.below(16)
-            };
-            let first = random.below(blocks);
-            let range = first * block..(first + count).min(blocks) * block;
-            let clash = |(_, other, taken): &(u64, Op, Range<u64>)| {
-                taken.start < range.end
-                    && range.start < taken.end
-                    && (op != Op::Read || *other != Op::Read)
-            };
-            if op != Op::Flush && flying.iter().any(clash) {
-                skipped += 1;
-                continue;
-            }
-            let (offset, len) = if op == Op::Flush {
-                (0, 0)
-            } else {
-                (range.start, range.end - range.start)
-            };
-            let mut request = bench.request(tag, op, offset, len);
-            request.force_unit_access = random.chance(0.2);
-            let there = &mut medium[range.start as usize..range.end as usize];
-            match op {
-                Op::Write => {
-                    random.fill(&mut request.buf);
-                    if !zeros {
-                        there.copy_from_slice(&request.buf);
-                    }
-                }
-                Op::Unmap | Op::WriteZeroes => there.fill(0),
-                Op::Read | Op::Flush => {}
-            }
-            flying.push((tag, op, offset..offset + len));
-            batch.push_back(request);
-            tag += 1;
-        }
-        skipped = 0;
-        bench.device.submit(&mut batch);
-        bench.turn(&mut done);
-        for one in done.drain(..) {
-            let index = flying.iter().position(|(tag, ..)| *tag == one.tag);
-            let (tag, op, range) = flying.swap_remove(index.expect("a tag comes back once"));
-            assert_eq!(one.result, Ok(()), "{url}, seed {seed}: {op:?} {tag}");
-            if op == Op::Read {
-                let expected = &medium[range.start as usize..range.end as usize];
-                assert!(
-                    one.buf[..] == *expected,
-                    "{url}, seed {seed}: request {tag} at {range:?}"
-                );
-            }
-            ended += 1;
-        }
-    }
-    assert_eq!(bench.device.outstanding(), 0);
-    let whole = bench.one(Op::Read, 0, SIZE_BYTES, 0);
-    assert!(whole.buf[..] == medium[..], "{url}, seed {seed}");
-}
-
-/// A device dropped with requests in flight leaves nothing behind, not even for the next device on the ring.
-fn dropped_in_flight(url: &str, backend: &dyn Backend) {
-    let ring = Ring::new(ring_config()).unwrap();
-    for round in 0..30 {
-        let mut bench = Bench::on(ring.clone(), backend, DEPTH);
-        let op = if round % 3 == 0 { Op::Write } else { Op::Read };
-        let mut batch: VecDeque<_> = (0..u64::from(DEPTH))
-            .map(|tag| bench.request(1000 + tag, op, tag * 65536, 65536))
-            .collect();
-        bench.device.submit(&mut batch);
-        if round % 2 == 0 {
-            ring.enter(Nanos(0)).unwrap();
-        }
-        drop(bench);
-        let mut next = Bench::on(ring.clone(), backend, DEPTH);
-        let done = next.one(Op::Read, 0, 4096, 0);
-        assert_eq!((done.tag, done.result), (1, Ok(())), "{url}");
-    }
-    // A dropped device waits only for a limited time for a slow disk. Its writes must not interleave with later
-    // requests. The ring itself always has one outstanding call: its wake read.
-    let begin = Clock::Monotonic.now();
-    while ring.stats().completed + 1 < ring.stats().submitted {
-        let now = Clock::Monotonic.now();
-        assert!(now.since(begin) < Duration::from_secs(120), "{url}");
-        ring.enter(now.after(Duration::from_millis(10))).unwrap();
-    }
 }
 
 #[test]

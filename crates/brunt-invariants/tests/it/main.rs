@@ -133,7 +133,7 @@ const PLAIN_DATA: Banned = Banned {
 
 const WITHOUT_PROTOCOL: Banned = Banned {
     name: "brunt-block",
-    paths: &["brunt_wire", "brunt_iscsi", "brunt_store"],
+    paths: &["brunt_wire", "brunt_iscsi", "brunt_nfs", "brunt_store"],
     except: &[],
 };
 
@@ -294,7 +294,7 @@ fn results_and_reports_need_no_engine() {
 
 #[test]
 fn brunt_block_knows_no_protocol() {
-    let banned = ["brunt-wire", "brunt-iscsi", "brunt-store"];
+    let banned = ["brunt-wire", "brunt-iscsi", "brunt-nfs", "brunt-store"];
     let found = layers::needless(&METADATA.resolved, "brunt-block", &banned);
     assert_none(&found, "brunt-block knows no protocol");
     assert_none(&FOUND.protocols, "brunt-block knows no protocol");

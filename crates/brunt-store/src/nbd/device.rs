@@ -5,27 +5,23 @@
 //!
 //! The one rule: features that the server doesn't offer are listed in the device's notes, never emulated silently.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
+use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
 use brunt_block::device::Allocation;
+use brunt_block::remote::{Opening, RemoteDevice, RemoteLink};
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
-use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, StorageId,
-    hand_out,
-};
-use brunt_core::{Clock, Nanos};
+use brunt_block::{Backend, Device, DeviceError, DeviceInfo, ReconnectState, Ring, StorageId};
 use brunt_wire::nbd::{allocation, export_flag};
 
 use super::connect::{self, NbdConnection, NbdStatusAsker};
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
-use super::link::NbdLink;
-use super::session::DEPTH_MAX;
+use super::link::{NbdProtocol, Receiving};
+use super::session::{DEPTH_MAX, NbdSession, NbdSessionConfig};
 use super::url::{NbdAddress, NbdConfig, OPTIONS};
 
 /// The entries in the table of backends.
@@ -162,6 +158,49 @@ fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
         .collect()
 }
 
+impl NbdBackend {
+    /// A link of a thread's device.
+    fn link(&self, ring: &Ring, depth: u32) -> Result<RemoteLink<NbdProtocol>, NbdConnectError> {
+        let config = &self.config;
+        let spare = self
+            .spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let connection = match spare {
+            Some(connection) => connection,
+            None => connect::connect(config)?,
+        };
+        let block_bytes = self.info.block_bytes;
+        let session_config = NbdSessionConfig {
+            depth,
+            block_bytes,
+            timeout: config.timeout,
+            tries: config.tries,
+        };
+        let first = connection.export.clone();
+        let opening = Opening {
+            session: NbdSession::new(session_config, first.clone()),
+            protocol: NbdProtocol {
+                config: config.clone(),
+                block_bytes,
+                first,
+                receiving: Receiving::Header,
+            },
+            depth,
+            connect_retries: connection.retries,
+            connect_trouble: connection.trouble.clone(),
+            connection,
+        };
+        let again = config.clone();
+        let connect = move |limit| connect::connect_once(&again, limit);
+        let reconnect = ReconnectState::up(config.reconnect, config.timeout, ring, connect);
+        RemoteLink::new(opening, reconnect, ring).map_err(|error| {
+            NbdConnectError::Io(config.address.clone(), "setting up its socket", error)
+        })
+    }
+}
+
 /// The properties of a device on this export.
 fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdConnectError> {
     let name = config.name();
@@ -267,31 +306,9 @@ impl Backend for NbdBackend {
                 self.info.name
             )));
         }
-        let mut links = Vec::new();
-        for _ in 0..count {
-            let spare = self
-                .spare
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            let connection = match spare {
-                Some(connection) => connection,
-                None => connect::connect(&self.config)?,
-            };
-            links.push(NbdLink::new(
-                &self.config,
-                self.info.block_bytes,
-                ring,
-                depth,
-                connection,
-            )?);
-        }
-        Ok(Box::new(NbdDevice {
-            info: self.info.clone(),
-            links,
-            clock: Clock::Monotonic,
-            _taken: taken,
-        }))
+        let links: Result<Vec<_>, _> = (0..count).map(|_| self.link(ring, depth)).collect();
+        let device = RemoteDevice::new(self.info.clone(), links?, taken);
+        Ok(Box::new(device))
     }
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
@@ -333,81 +350,5 @@ struct InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         self.all.fetch_sub(self.count, Ordering::Relaxed);
-    }
-}
-
-/// One thread's connections to an export.
-struct NbdDevice {
-    info: DeviceInfo,
-    links: Vec<NbdLink>,
-    clock: Clock,
-    _taken: InUse,
-}
-
-impl Device for NbdDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        if batch.is_empty() {
-            return;
-        }
-        let now = self.clock.now();
-        let info = &self.info;
-        hand_out(&mut self.links, batch, |link, request| {
-            match in_bounds(info, &request) {
-                Ok(()) => link.submit(request, now),
-                Err(error) => link.refuse(request, error),
-            }
-        });
-        self.links.iter_mut().for_each(NbdLink::send);
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) {
-        for link in &mut self.links {
-            link.poll(&self.clock, done);
-        }
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.links.iter().map(NbdLink::outstanding).sum()
-    }
-
-    fn deadline(&self) -> Nanos {
-        self.links
-            .iter()
-            .map(NbdLink::deadline)
-            .min()
-            .unwrap_or(Nanos::MAX)
-    }
-
-    fn cancel(&mut self, tag: u64) {
-        self.links
-            .iter_mut()
-            .for_each(|link| link.session.cancel(tag));
-    }
-
-    fn health(&self) -> Health {
-        let mut health = Health::default();
-        for link in &self.links {
-            let counts = link.session.counts();
-            health.retries += counts.replays;
-            health.timeouts += counts.timeouts;
-            health.reconnects += link.reconnect.reconnects();
-            health.connect_retries += link.connect_retries;
-            let words = counts
-                .words
-                .as_ref()
-                .map(|words| format!("the server says '{words}'"));
-            let trouble = link
-                .reconnect
-                .trouble()
-                .cloned()
-                .or(words)
-                .or_else(|| link.connect_trouble.clone());
-            health.trouble = trouble.or(health.trouble);
-        }
-        health
     }
 }

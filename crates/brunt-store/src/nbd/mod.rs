@@ -5,9 +5,9 @@
 //! - [`handshake`]: the handshake, without I/O;
 //! - [`connect`]: connects, blocking, with a deadline; queries export lists and block status;
 //! - [`session`]: requests and replies of one connection, without I/O;
-//! - [`device`]: the backend; `link`, one connection on the ring and its reconnection;
+//! - [`device`]: the backend; `link`, how bytes get from a connection to its session;
 //! - `tls`, the client's encryption; `pem`, certificate files;
-//! - [`said`]: maps a server's errors to a device's;
+//! - [`device_errors`]: maps a server's errors to a device's;
 //! - [`server`]: the server.
 //!
 //! The one rule: everything that a server sends is checked against the request; a

@@ -14,10 +14,11 @@ use std::time::Duration;
 use brunt_block::open::host_and_port;
 use brunt_block::socket::SocketOptions;
 use brunt_block::table::{OpenError, UrlOptions};
+use brunt_core::device_url::{percent_decode, percent_encode};
 use brunt_wire::nbd::{BLOCK_BYTES_MAX, NbdHeaders, PORT, STRING_BYTES_MAX};
 
 use super::tls::NbdTls;
-use crate::parts::{percent_decode, percent_encode, place_and_options};
+use crate::parts::place_and_options;
 
 /// The supported schemes.
 const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];

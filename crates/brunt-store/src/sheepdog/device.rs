@@ -5,25 +5,20 @@
 //!
 //! The one rule: guarantees that the store doesn't make are listed in the device's notes, never emulated silently.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
+use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
 use brunt_block::device::Allocation;
+use brunt_block::remote::{Opening, RemoteDevice, RemoteLink};
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
-use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, StorageId,
-    hand_out,
-};
-use brunt_core::{Clock, Nanos};
+use brunt_block::{Backend, Device, DeviceError, DeviceInfo, ReconnectState, Ring, StorageId};
 use brunt_wire::sheepdog::SheepdogInode;
 
 use super::connect::{self, SheepdogConnection, SheepdogLock};
 use super::connect_error::SheepdogConnectError;
-use super::device_errors::SheepdogResult;
-use super::link::SheepdogLink;
+use super::link::SheepdogProtocol;
 use super::objects::SheepdogObjects;
-use super::session::DEPTH_MAX;
+use super::session::{DEPTH_MAX, SheepdogSession, SheepdogSessionConfig};
 use super::url::{OPTIONS, SheepdogConfig};
 
 /// The entry in the table of backends.
@@ -90,6 +85,59 @@ impl SheepdogBackend {
             lock,
             spare: Mutex::new(Some(connection)),
         })
+    }
+}
+
+impl SheepdogBackend {
+    /// A link of a thread's device.
+    fn link(
+        &self,
+        ring: &Ring,
+        depth: u32,
+    ) -> Result<RemoteLink<SheepdogProtocol>, SheepdogConnectError> {
+        let SheepdogBackend {
+            config, objects, ..
+        } = self;
+        let lock = if config.lock {
+            SheepdogLock::Keep
+        } else {
+            SheepdogLock::Without
+        };
+        let spare = self
+            .spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let connection = match spare {
+            Some(connection) => connection,
+            None => connect::connect(config, lock, Some(objects.vdi()))?,
+        };
+        let SheepdogConfig {
+            timeout,
+            tries,
+            cache,
+            ..
+        } = *config;
+        let session_config = SheepdogSessionConfig {
+            depth,
+            timeout,
+            tries,
+            cache,
+        };
+        let setting_up =
+            |error| SheepdogConnectError::Io(config.address(), "setting up its socket", error);
+        let opening = Opening {
+            session: SheepdogSession::new(session_config, Arc::clone(objects)),
+            protocol: SheepdogProtocol::new(config, objects, ring).map_err(setting_up)?,
+            depth,
+            connect_retries: connection.retries,
+            connect_trouble: connection.trouble.clone(),
+            connection,
+        };
+        let (again, known) = (config.clone(), Arc::clone(objects));
+        let connect = move |limit| connect::connect_once(&again, lock, Some(known.vdi()), limit);
+        let reconnect = ReconnectState::up(config.reconnect, timeout, ring, connect);
+        RemoteLink::new(opening, reconnect, ring).map_err(setting_up)
     }
 }
 
@@ -172,37 +220,9 @@ impl Backend for SheepdogBackend {
         }
         let count = self.config.connections;
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
-        let lock = if self.config.lock {
-            SheepdogLock::Keep
-        } else {
-            SheepdogLock::Without
-        };
-        let mut links = Vec::new();
-        for _ in 0..count {
-            let spare = self
-                .spare
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            let connection = match spare {
-                Some(connection) => connection,
-                None => connect::connect(&self.config, lock, Some(self.objects.vdi()))?,
-            };
-            links.push(SheepdogLink::new(
-                &self.config,
-                &self.objects,
-                ring,
-                depth,
-                connection,
-            )?);
-        }
-        let lock = Arc::clone(&self.lock);
-        Ok(Box::new(SheepdogDevice {
-            info: self.info.clone(),
-            links,
-            clock: Clock::Monotonic,
-            _lock: lock,
-        }))
+        let links: Result<Vec<_>, _> = (0..count).map(|_| self.link(ring, depth)).collect();
+        let device = RemoteDevice::new(self.info.clone(), links?, Arc::clone(&self.lock));
+        Ok(Box::new(device))
     }
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
@@ -223,80 +243,5 @@ impl Drop for HeldLock {
             // The error cannot be reported any more; `dog vdi lock list` shows a remaining lock.
             let _ = connect::release(&self.config, &self.objects.all_vdis());
         }
-    }
-}
-
-/// One thread's connections to a disk.
-struct SheepdogDevice {
-    info: DeviceInfo,
-    links: Vec<SheepdogLink>,
-    clock: Clock,
-    _lock: Arc<HeldLock>,
-}
-
-impl Device for SheepdogDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        if batch.is_empty() {
-            return;
-        }
-        let now = self.clock.now();
-        let info = &self.info;
-        hand_out(&mut self.links, batch, |link, request| {
-            match in_bounds(info, &request) {
-                Ok(()) => link.submit(request, now),
-                Err(error) => link.refuse(request, error),
-            }
-        });
-        self.links.iter_mut().for_each(SheepdogLink::send);
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) {
-        for link in &mut self.links {
-            link.poll(&self.clock, done);
-        }
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.links.iter().map(SheepdogLink::outstanding).sum()
-    }
-
-    fn deadline(&self) -> Nanos {
-        self.links
-            .iter()
-            .map(SheepdogLink::deadline)
-            .min()
-            .unwrap_or(Nanos::MAX)
-    }
-
-    fn cancel(&mut self, tag: u64) {
-        self.links
-            .iter_mut()
-            .for_each(|link| link.session.cancel(tag));
-    }
-
-    fn health(&self) -> Health {
-        let mut health = Health::default();
-        for link in &self.links {
-            let counts = link.session.counts();
-            health.retries += counts.replays;
-            health.timeouts += counts.timeouts;
-            health.reconnects += link.reconnect.reconnects();
-            health.connect_retries += link.connect_retries;
-            let result = counts
-                .result
-                .map(|result| SheepdogResult(result).to_string());
-            let no_cache = counts
-                .no_cache
-                .then(|| "the server has no object cache to flush".to_string());
-            let trouble = link.reconnect.trouble().cloned().or(result).or(no_cache);
-            health.trouble = trouble
-                .or_else(|| link.connect_trouble.clone())
-                .or(health.trouble);
-        }
-        health
     }
 }

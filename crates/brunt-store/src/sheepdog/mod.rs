@@ -4,8 +4,8 @@
 //! - [`connect`]: connects, locks the VDI, reads its inode; blocking, with a deadline;
 //! - [`objects`]: which data objects the disk has, shared by all threads of a process;
 //! - [`session`]: requests and responses of one connection, without I/O;
-//! - [`device`]: the backend; `link`, one connection on the ring and its reconnection;
-//! - [`said`]: maps a server's results to a device's errors.
+//! - [`device`]: the backend; `link`, how bytes get from a connection to its session;
+//! - [`device_errors`]: maps a server's results to a device's errors.
 //!
 //! The one rule: an object is written before the inode refers to it, and a request is answered after both. A crash in
 //! between leaves an unreferenced object, never a disk that refers to a missing one.

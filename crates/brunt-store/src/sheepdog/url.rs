@@ -11,9 +11,8 @@ use std::time::Duration;
 use brunt_block::open::host_and_port;
 use brunt_block::socket::SocketOptions;
 use brunt_block::table::{OpenError, UrlOptions};
+use brunt_core::device_url::{percent_decode, percent_encode};
 use brunt_wire::sheepdog::{NAME_BYTES, PORT};
-
-use crate::parts::percent_decode;
 
 /// Maximum connections of one device.
 const CONNECTIONS_MAX: u64 = 16;
@@ -132,7 +131,7 @@ impl SheepdogConfig {
 
     /// The URL without its options (except the snapshot), for messages.
     pub fn name(&self) -> String {
-        let encode = crate::parts::percent_encode;
+        let encode = percent_encode;
         let snapshot = self
             .snapshot
             .as_ref()

@@ -72,6 +72,9 @@ pub const REPETITIONS_MAX: u32 = 1000;
 /// Largest experiment file in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
+/// Schemes of devices on TCP that take the option `congestion`.
+const TCP_SCHEMES: [&str; 5] = ["iscsi://", "tcp://", "nbd://", "nbds://", "nfs://"];
+
 /// An experiment as written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -103,7 +106,7 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
     /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
-    /// targets that are opened by iscsi, nbd or tcp URLs or served. The kernel's choice by default.
+    /// targets that are opened by iscsi, nbd, nfs or tcp URLs or served. The kernel's choice by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
@@ -162,9 +165,7 @@ impl Experiment {
     /// The URL that opens a target. If the experiment serves it, `address` is where its role listens.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
-        let ours = ["iscsi://", "tcp://", "nbd://", "nbds://"]
-            .iter()
-            .any(|scheme| url.starts_with(scheme));
+        let ours = TCP_SCHEMES.iter().any(|scheme| url.starts_with(scheme));
         match self.congestion {
             // In a lab, routes set it instead.
             Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {

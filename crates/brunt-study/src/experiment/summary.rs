@@ -17,7 +17,7 @@ use brunt_result::experiment::{
 
 use crate::host::HostName;
 
-use super::{Experiment, Sweep, Target, TogetherEntry, toml_without_secrets};
+use super::{Experiment, Sweep, TCP_SCHEMES, Target, TogetherEntry, toml_without_secrets};
 
 impl Experiment {
     /// The description of the experiment for its results.
@@ -132,8 +132,8 @@ impl Experiment {
     /// default, also in a lab.
     fn congestion_summary(&self) -> Option<CongestionSummary> {
         let by_network = |target: &Target| {
-            let schemes = ["iscsi://", "tcp://", "nbd://", "nbds://"];
-            target.serve.is_some() || schemes.iter().any(|scheme| target.url.contains(scheme))
+            let mut schemes = TCP_SCHEMES.iter();
+            target.serve.is_some() || schemes.any(|scheme| target.url.contains(scheme))
         };
         if self.lab.is_none() && !self.targets.values().any(by_network) {
             return None;

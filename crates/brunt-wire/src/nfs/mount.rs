@@ -2,10 +2,11 @@
 //! and an observer learns the path of that handle.
 
 use super::{FILE_HANDLE_V3_BYTES_MAX, FileHandle};
-use crate::{Cursor, ParseError};
+use crate::rpc::AuthFlavor;
+use crate::{Cursor, ParseError, XdrWriter};
 
 /// Maximum length of a path in MOUNT (`MNTPATHLEN`).
-const MOUNT_PATH_BYTES_MAX: u32 = 1024;
+pub const MOUNT_PATH_BYTES_MAX: u32 = 1024;
 /// Names of procedures, by number.
 pub const PROCEDURE_NAMES: [&str; 6] = ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"];
 
@@ -59,4 +60,75 @@ pub fn parse_results<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Results
         )?)),
         status => Results::Failed(status),
     })
+}
+
+impl Args<'_> {
+    /// Appends the arguments to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Args::Empty => {}
+            Args::Mount(path) | Args::Unmount(path) => XdrWriter::new(out).opaque(path),
+        }
+    }
+}
+
+impl Results<'_> {
+    /// Appends the results to `out`. A mounted export offers AUTH_SYS.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut out = XdrWriter::new(out);
+        match self {
+            Results::Empty => {}
+            Results::Failed(status) => out.u32(*status),
+            Results::Mounted(FileHandle(root)) => {
+                out.u32(0);
+                out.opaque(root);
+                out.u32(1);
+                out.u32(AuthFlavor::Sys.number());
+            }
+        }
+    }
+}
+
+/// The RFC's name of a `mountstat3`, if it has one.
+pub const fn status_name(status: u32) -> Option<&'static str> {
+    Some(match status {
+        0 => "MNT3_OK",
+        1 => "MNT3ERR_PERM",
+        2 => "MNT3ERR_NOENT",
+        5 => "MNT3ERR_IO",
+        13 => "MNT3ERR_ACCES",
+        20 => "MNT3ERR_NOTDIR",
+        22 => "MNT3ERR_INVAL",
+        63 => "MNT3ERR_NAMETOOLONG",
+        10004 => "MNT3ERR_NOTSUPP",
+        10006 => "MNT3ERR_SERVERFAULT",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is encoded is parsed back, to the last byte of the arguments.
+    #[test]
+    fn encoded_messages_are_parsed_back() {
+        for (procedure, args) in [
+            (0, Args::Empty),
+            (1, Args::Mount(b"/export")),
+            (3, Args::Unmount(b"/e")),
+        ] {
+            let mut bytes = Vec::new();
+            args.encode(&mut bytes);
+            let mut cur = Cursor::new(&bytes);
+            assert_eq!(parse_args(procedure, &mut cur), Ok(args));
+            assert_eq!(cur.rest(), []);
+        }
+        let root = [7; 33];
+        for results in [Results::Failed(13), Results::Mounted(FileHandle(&root))] {
+            let mut bytes = Vec::new();
+            results.encode(&mut bytes);
+            assert_eq!(parse_results(1, &mut Cursor::new(&bytes)), Ok(results));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::{Cursor, ParseError};
 /// Bytes of a record mark (RFC 5531, 11).
 pub const MARK_BYTES: usize = 4;
 /// Maximum body of an `opaque_auth` (RFC 5531, 8.2).
-const AUTH_BYTES_MAX: u32 = 400;
+pub(super) const AUTH_BYTES_MAX: u32 = 400;
 /// Maximum length of the machine name and maximum number of groups in AUTH_SYS (RFC 5531, appendix A).
 const MACHINE_NAME_BYTES_MAX: u32 = 255;
 const GROUPS_MAX: u32 = 16;
@@ -29,6 +29,16 @@ impl RecordMark {
             len: word & 0x7fff_ffff,
             last: word >> 31 == 1,
         }
+    }
+
+    /// The mark on the wire.
+    ///
+    /// # Panics
+    /// If the fragment is longer than 2^31 - 1 bytes.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; MARK_BYTES] {
+        assert!(self.len < 1 << 31, "a fragment has a length of 31 bits");
+        (u32::from(self.last) << 31 | self.len).to_be_bytes()
     }
 }
 

@@ -1,8 +1,10 @@
-//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials. Called
-//! by the capture pipeline. The one rule: a header can be parsed from a prefix of its message, so a
+//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials; and the port mapper.
+//! Called by the capture pipeline and the NFS client. The one rule: a header can be parsed from a prefix of its message, so a
 //! message need not be complete to be recognized.
 
+mod encode;
 mod header;
+pub mod portmap;
 
 pub use header::{
     AuthFlavor, CallLayout, MARK_BYTES, OpaqueAuth, RecordMark, ReplyStatus, RpcCall, RpcMessage,

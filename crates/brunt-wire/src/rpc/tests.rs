@@ -31,6 +31,13 @@ fn real_call() {
     );
     assert_eq!(call.verifier.flavor, AuthFlavor::None);
     assert_eq!(call.body_at, 68);
+    let mut encoded = mark.to_bytes().to_vec();
+    call.encode(&mut encoded);
+    assert_eq!(encoded, &call_bytes()[..encoded.len()]);
+    let mut credentials = Vec::new();
+    let stamp = u32::from_be_bytes(*call.credentials.body.first_chunk().unwrap());
+    sys.encode(stamp, &mut credentials);
+    assert_eq!(credentials, call.credentials.body);
 }
 
 /// Packets of other protocols that parse as calls are told from calls.
@@ -97,6 +104,10 @@ fn every_kind_of_reply_has_the_offset_of_its_results() {
             (reply.xid, reply.status, reply.body_at),
             (Xid(9), status, body_at)
         );
+        let mut encoded = Vec::new();
+        reply.encode(&mut encoded);
+        assert_eq!(encoded, &bytes[..encoded.len()], "{words:?}");
+        assert_eq!(parse(&bytes[..body_at]), Ok(RpcMessage::Reply(reply)));
         for end in 0..body_at {
             assert!(matches!(parse(&bytes[..end]), Err(ParseError::Incomplete(n)) if n > end));
         }

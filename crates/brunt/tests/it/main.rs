@@ -65,6 +65,8 @@ mod slow_disk;
 mod sql;
 mod stall;
 mod stics;
+#[path = "../../../brunt-block/tests/it/suite.rs"]
+mod suite;
 mod support;
 mod target_config;
 mod terminal;

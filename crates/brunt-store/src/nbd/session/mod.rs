@@ -1,9 +1,9 @@
 //! One connection's requests and replies, without I/O.
 //!
-//! Its driver (`link`) moves bytes: it passes in requests ([`NbdSession::submit`]), sends the output of
+//! Its driver (`link`) moves bytes: it passes in requests (`submit`), sends the output of
 //! [`NbdSession::pull`], asks [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply
 //! with [`NbdSession::on_reply`], and retires answered requests. The session outlives its connection: after a loss its
-//! tasks wait for a new one ([`NbdSession::detach`], [`NbdSession::attach`]).
+//! tasks wait for a new one (`detach`, [`NbdSession::attach`]).
 //!
 //! After a loss, everything that was not answered is sent again. This is safe because all requests of a block device
 //! may be executed twice. Each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot cancel a request,
@@ -19,7 +19,8 @@ mod task;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use brunt_block::{Buf, DeviceError, Op, RefusalKind, Request};
+use brunt_block::remote::{RemoteEvents, RemoteSession};
+use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
 use brunt_wire::nbd::transmission::NbdHeaderBytes;
 use brunt_wire::nbd::{NbdCommand, NbdRequest};
@@ -90,17 +91,6 @@ pub struct NbdDataRange {
     pub len: usize,
 }
 
-/// A retired request.
-#[derive(Debug)]
-pub struct NbdRetired {
-    /// The request's tag.
-    pub tag: u64,
-    /// The request's buffer.
-    pub buf: Buf,
-    /// Its outcome.
-    pub result: Result<(), DeviceError>,
-}
-
 /// The session; see the module.
 #[derive(Debug)]
 pub struct NbdSession {
@@ -147,81 +137,14 @@ impl NbdSession {
         }
     }
 
-    /// Number of tasks that can be accepted.
-    pub fn room(&self) -> usize {
-        self.free.len()
-    }
-
-    /// Tasks accepted and not retired.
-    pub fn outstanding(&self) -> u32 {
-        (self.tasks.len() - self.free.len()) as u32
-    }
-
     /// Counters so far.
     pub fn counts(&self) -> &NbdCounts {
         &self.counts
     }
 
-    /// Why the connection must be dropped, if it must.
-    pub fn lost(&self) -> Option<NbdLoss> {
-        self.loss
-    }
-
     /// The negotiated export.
     pub fn export(&self) -> &NbdExport {
         &self.export
-    }
-
-    /// Accepts a request inside the export, in whole blocks, with a buffer that holds it.
-    ///
-    /// # Errors
-    /// The request itself if there is no room.
-    ///
-    /// # Panics
-    /// If the buffer is too small.
-    pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
-        let Request {
-            tag,
-            op,
-            offset,
-            len,
-            buf,
-            force_unit_access,
-        } = request;
-        let Some(index) = self.free.pop() else {
-            return Err(Request {
-                tag,
-                op,
-                offset,
-                len,
-                buf,
-                force_unit_access,
-            });
-        };
-        let moves_data = matches!(op, Op::Read | Op::Write);
-        assert!(
-            !moves_data || len <= buf.len() as u64,
-            "the device checks the buffer"
-        );
-        self.sequence += 1;
-        let task = &mut self.tasks[usize::from(index)];
-        assert!(
-            task.state == NbdTaskState::Free,
-            "a request takes a free task"
-        );
-        task.state = NbdTaskState::Waiting;
-        task.tag = tag;
-        task.ask = Ask {
-            op,
-            offset,
-            len,
-            force_unit_access,
-        };
-        task.done = Done::default();
-        task.buf = buf;
-        task.sequence = self.sequence;
-        self.plan(index, now);
-        Ok(())
     }
 
     /// Queues the next command of a request, or ends the request.
@@ -296,12 +219,6 @@ impl NbdSession {
         })
     }
 
-    /// The buffer of a task, for the driver to send from or receive into.
-    #[inline]
-    pub fn data(&mut self, task: u16) -> &mut Buf {
-        &mut self.tasks[usize::from(task)].buf
-    }
-
     fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
@@ -320,77 +237,6 @@ impl NbdSession {
             _ => task.done.bytes += task.piece.len,
         }
         self.plan(index, now);
-    }
-
-    /// The next answered task; retire it once its data is back.
-    #[inline]
-    pub fn next_answered(&mut self) -> Option<u16> {
-        self.answered.pop_front()
-    }
-
-    /// Retires an answered task.
-    ///
-    /// # Panics
-    /// If it was not answered.
-    pub fn retire(&mut self, index: u16) -> NbdRetired {
-        let task = &mut self.tasks[usize::from(index)];
-        let NbdTaskState::Answered(result) = task.state else {
-            panic!("only answered tasks are retired")
-        };
-        task.state = NbdTaskState::Free;
-        self.free.push(index);
-        NbdRetired {
-            tag: task.tag,
-            buf: std::mem::take(&mut task.buf),
-            result,
-        }
-    }
-
-    /// Cancels a request that was not sent, or not since the last loss. A sent one cannot be cancelled.
-    pub fn cancel(&mut self, tag: u64) {
-        let found = self
-            .tasks
-            .iter()
-            .position(|task| task.tag == tag && task.state == NbdTaskState::Waiting);
-        let Some(index) = found else { return };
-        self.waiting
-            .retain(|waiting| usize::from(*waiting) != index);
-        self.answer(
-            index as u16,
-            Err(DeviceError::refused(RefusalKind::Cancelled)),
-        );
-    }
-
-    // ---- time, loss and return
-
-    /// When [`NbdSession::on_time`] must be called next.
-    pub fn deadline(&self) -> Nanos {
-        match (self.answered.is_empty(), self.attached) {
-            (false, _) => Nanos(0),
-            (true, true) => self.next_check,
-            (true, false) => Nanos::MAX,
-        }
-    }
-
-    /// Checks for commands that have timed out.
-    pub fn on_time(&mut self, now: Nanos) {
-        if now < self.next_check || !self.attached {
-            return;
-        }
-        self.next_check = Nanos::MAX;
-        for task in &mut self.tasks {
-            match task.state {
-                NbdTaskState::Sent if task.deadline <= now => {
-                    task.late = true;
-                    self.counts.timeouts += 1;
-                    self.loss = Some(NbdLoss::NoAnswer);
-                }
-                NbdTaskState::Sent | NbdTaskState::Waiting => {
-                    self.next_check = self.next_check.min(task.deadline);
-                }
-                _ => {}
-            }
-        }
     }
 
     /// Continues on a new connection.
@@ -412,10 +258,136 @@ impl NbdSession {
             self.tasks[usize::from(index)].tries = tries;
         }
     }
+}
 
-    /// The connection is lost: commands in flight wait again, in the order of their
-    /// submission. The driver has returned all data.
-    pub fn detach(&mut self) {
+impl RemoteSession for NbdSession {
+    type Loss = NbdLoss;
+
+    fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        } = request;
+        let Some(index) = self.free.pop() else {
+            return Err(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
+        };
+        let moves_data = matches!(op, Op::Read | Op::Write);
+        assert!(
+            !moves_data || len <= buf.len() as u64,
+            "the device checks the buffer"
+        );
+        self.sequence += 1;
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(
+            task.state == NbdTaskState::Free,
+            "a request takes a free task"
+        );
+        task.state = NbdTaskState::Waiting;
+        task.tag = tag;
+        task.ask = Ask {
+            op,
+            offset,
+            len,
+            force_unit_access,
+        };
+        task.done = Done::default();
+        task.buf = buf;
+        task.sequence = self.sequence;
+        self.plan(index, now);
+        Ok(())
+    }
+
+    /// A command that was sent cannot be cancelled.
+    fn cancel(&mut self, tag: u64) {
+        let found = self
+            .tasks
+            .iter()
+            .position(|task| task.tag == tag && task.state == NbdTaskState::Waiting);
+        let Some(index) = found else { return };
+        self.waiting
+            .retain(|waiting| usize::from(*waiting) != index);
+        self.answer(
+            index as u16,
+            Err(DeviceError::refused(RefusalKind::Cancelled)),
+        );
+    }
+
+    #[inline]
+    fn data(&mut self, task: u16) -> &mut Buf {
+        &mut self.tasks[usize::from(task)].buf
+    }
+
+    #[inline]
+    fn next_answered(&mut self) -> Option<u16> {
+        self.answered.pop_front()
+    }
+
+    fn retire(&mut self, index: u16) -> Completion {
+        let task = &mut self.tasks[usize::from(index)];
+        let NbdTaskState::Answered(result) = task.state else {
+            panic!("only answered tasks are retired")
+        };
+        task.state = NbdTaskState::Free;
+        self.free.push(index);
+        Completion {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        match (self.answered.is_empty(), self.attached) {
+            (false, _) => Nanos(0),
+            (true, true) => self.next_check,
+            (true, false) => Nanos::MAX,
+        }
+    }
+
+    fn on_time(&mut self, now: Nanos) {
+        if now < self.next_check || !self.attached {
+            return;
+        }
+        self.next_check = Nanos::MAX;
+        for task in &mut self.tasks {
+            match task.state {
+                NbdTaskState::Sent if task.deadline <= now => {
+                    task.late = true;
+                    self.counts.timeouts += 1;
+                    self.loss = Some(NbdLoss::NoAnswer);
+                }
+                NbdTaskState::Sent | NbdTaskState::Waiting => {
+                    self.next_check = self.next_check.min(task.deadline);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn lost(&self) -> Option<NbdLoss> {
+        self.loss
+    }
+
+    fn detach(&mut self) {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         for index in 0..self.tasks.len() as u16 {
             let task = &mut self.tasks[usize::from(index)];
@@ -437,14 +409,19 @@ impl NbdSession {
         }
     }
 
-    /// There will be no new connection: all requests end with this error.
-    ///
-    /// # Panics
-    /// If there is a connection.
-    pub fn fail_all(&mut self, error: DeviceError) {
+    fn fail_all(&mut self, error: DeviceError) {
         assert!(!self.attached, "nothing is under way when everything fails");
         while let Some(index) = self.waiting.pop_front() {
             self.answer(index, Err(error));
+        }
+    }
+
+    fn events(&self) -> RemoteEvents {
+        let words = self.counts.words.as_ref();
+        RemoteEvents {
+            replays: self.counts.replays,
+            timeouts: self.counts.timeouts,
+            words: words.map(|words| format!("the server says '{words}'")),
         }
     }
 }

@@ -63,7 +63,7 @@ fn pull(session: &mut NbdSession) -> Vec<NbdRequest> {
         .collect()
 }
 
-fn retire(session: &mut NbdSession) -> Option<NbdRetired> {
+fn retire(session: &mut NbdSession) -> Option<Completion> {
     let index = session.next_answered()?;
     Some(session.retire(index))
 }

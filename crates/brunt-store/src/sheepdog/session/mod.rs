@@ -1,9 +1,9 @@
 //! One connection's requests and responses, without I/O.
 //!
-//! Its driver (`link`) moves bytes: it passes in requests ([`SheepdogSession::submit`]), sends the output of
+//! Its driver (`link`) moves bytes: it passes in requests (`submit`), sends the output of
 //! [`SheepdogSession::pull`], asks [`SheepdogSession::on_header`] where a response's data belongs, puts it there,
 //! reports the response with [`SheepdogSession::on_response`], and retires answered requests. The session outlives its
-//! connection: after a loss its tasks wait for a new one ([`SheepdogSession::detach`], [`SheepdogSession::attach`]).
+//! connection: after a loss its tasks wait for a new one (`detach`, [`SheepdogSession::attach`]).
 //!
 //! After a loss, everything that was not answered is sent again, each message at most [`SheepdogSessionConfig::tries`]
 //! times. A message that the server cannot serve at the moment (for example, with too few nodes) is sent again every
@@ -20,7 +20,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::{Buf, DeviceError, Op, RefusalKind, Request};
+use brunt_block::remote::{RemoteEvents, RemoteSession};
+use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
 use brunt_wire::sheepdog::header::{HEADER_BYTES, SheepdogSubject, flag};
 use brunt_wire::sheepdog::inode::DATA_VDI_ID_OFFSET;
@@ -30,6 +31,7 @@ pub use receive::{SheepdogPayload, SheepdogViolation};
 
 use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
 use super::objects::SheepdogObjects;
+use super::said::SheepdogResult;
 
 /// Maximum tasks of one session: ids carry the index in `INDEX_BITS` bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
@@ -105,17 +107,6 @@ pub struct SheepdogDataRange {
     pub len: usize,
 }
 
-/// A retired request.
-#[derive(Debug)]
-pub struct SheepdogRetired {
-    /// The request's tag.
-    pub tag: u64,
-    /// The request's buffer.
-    pub buf: Buf,
-    /// Its outcome.
-    pub result: Result<(), DeviceError>,
-}
-
 /// The session; see the module.
 #[derive(Debug)]
 pub struct SheepdogSession {
@@ -172,76 +163,9 @@ impl SheepdogSession {
         }
     }
 
-    /// Number of tasks that can be accepted.
-    pub fn room(&self) -> usize {
-        self.free.len()
-    }
-
-    /// Tasks accepted and not retired.
-    pub fn outstanding(&self) -> u32 {
-        (self.tasks.len() - self.free.len()) as u32
-    }
-
     /// Counters so far.
     pub fn counts(&self) -> &SheepdogCounts {
         &self.counts
-    }
-
-    /// Why the connection must be dropped, if it must.
-    pub fn lost(&self) -> Option<SheepdogLoss> {
-        self.loss
-    }
-
-    /// Accepts a request inside the disk, with a buffer that holds it.
-    ///
-    /// # Errors
-    /// The request itself if there is no room.
-    ///
-    /// # Panics
-    /// If the buffer is too small.
-    pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
-        let Request {
-            tag,
-            op,
-            offset,
-            len,
-            buf,
-            force_unit_access,
-        } = request;
-        let Some(index) = self.free.pop() else {
-            return Err(Request {
-                tag,
-                op,
-                offset,
-                len,
-                buf,
-                force_unit_access,
-            });
-        };
-        let moves_data = matches!(op, Op::Read | Op::Write);
-        assert!(
-            !moves_data || len <= buf.len() as u64,
-            "the device checks the buffer"
-        );
-        self.sequence += 1;
-        let task = &mut self.tasks[usize::from(index)];
-        assert!(
-            task.state == TaskState::Free && task.claim.is_none(),
-            "a request takes a free task"
-        );
-        task.state = TaskState::Waiting;
-        task.tag = tag;
-        task.ask = Ask {
-            op,
-            offset,
-            len,
-            force_unit_access,
-        };
-        (task.done_bytes, task.flushed) = (0, false);
-        task.buf = buf;
-        task.sequence = self.sequence;
-        self.plan(index, now);
-        Ok(())
     }
 
     /// Queues the next message of a request, or ends the request.
@@ -402,12 +326,6 @@ impl SheepdogSession {
         Some(out)
     }
 
-    /// The buffer of a task, for the driver to send from or receive into.
-    #[inline]
-    pub fn data(&mut self, task: u16) -> &mut Buf {
-        &mut self.tasks[usize::from(task)].buf
-    }
-
     fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
         let task = &mut self.tasks[usize::from(index)];
         let over = matches!(task.state, TaskState::Free | TaskState::Answered(_));
@@ -418,91 +336,6 @@ impl SheepdogSession {
         task.give_back(&self.objects);
         task.state = TaskState::Answered(result);
         self.answered.push_back(index);
-    }
-
-    /// The next answered task; retire it once its data is back.
-    #[inline]
-    pub fn next_answered(&mut self) -> Option<u16> {
-        self.answered.pop_front()
-    }
-
-    /// Retires an answered task.
-    ///
-    /// # Panics
-    /// If it was not answered.
-    pub fn retire(&mut self, index: u16) -> SheepdogRetired {
-        let task = &mut self.tasks[usize::from(index)];
-        let TaskState::Answered(result) = task.state else {
-            panic!("only answered tasks are retired")
-        };
-        task.state = TaskState::Free;
-        self.free.push(index);
-        SheepdogRetired {
-            tag: task.tag,
-            buf: std::mem::take(&mut task.buf),
-            result,
-        }
-    }
-
-    /// Cancels a request that was not sent, or not since the last loss. A sent one cannot be cancelled, nor one that
-    /// waits for an object to be dropped.
-    pub fn cancel(&mut self, tag: u64) {
-        let idle = |task: &SheepdogTask| {
-            let unsent = matches!(
-                task.state,
-                TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)
-            );
-            unsent && task.claim.is_none_or(|claim| !claim.probing)
-        };
-        let Some(index) = self
-            .tasks
-            .iter()
-            .position(|task| task.tag == tag && idle(task))
-        else {
-            return;
-        };
-        self.waiting
-            .retain(|waiting| usize::from(*waiting) != index);
-        self.parked.retain(|parked| usize::from(*parked) != index);
-        self.answer(
-            index as u16,
-            Err(DeviceError::refused(RefusalKind::Cancelled)),
-        );
-    }
-
-    // ---- time, loss and return
-
-    /// When [`SheepdogSession::on_time`] must be called next.
-    pub fn deadline(&self) -> Nanos {
-        match (self.answered.is_empty(), self.attached) {
-            (false, _) => Nanos(0),
-            (true, true) => self.next_check,
-            (true, false) => Nanos::MAX,
-        }
-    }
-
-    /// Checks for messages that have timed out, and for those whose delay is over.
-    pub fn on_time(&mut self, now: Nanos) {
-        if now < self.next_check || !self.attached {
-            return;
-        }
-        self.next_check = Nanos::MAX;
-        for index in 0..self.tasks.len() {
-            let task = &mut self.tasks[index];
-            match task.state {
-                TaskState::Pausing(until) if until <= now => self.queue(index as u16, now),
-                TaskState::Pausing(until) => self.next_check = self.next_check.min(until),
-                TaskState::Sent if task.deadline <= now => {
-                    task.late = true;
-                    self.counts.timeouts += 1;
-                    self.loss = Some(SheepdogLoss::NoAnswer);
-                }
-                TaskState::Sent | TaskState::Waiting => {
-                    self.next_check = self.next_check.min(task.deadline);
-                }
-                TaskState::Free | TaskState::Parked | TaskState::Answered(_) => {}
-            }
-        }
     }
 
     /// Continues on a new connection. The driver has updated the objects to the current disk.
@@ -536,9 +369,149 @@ impl SheepdogSession {
             }
         }
     }
+}
 
-    /// The connection is lost: messages in flight wait again. The driver has returned all data.
-    pub fn detach(&mut self) {
+impl RemoteSession for SheepdogSession {
+    type Loss = SheepdogLoss;
+
+    fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        } = request;
+        let Some(index) = self.free.pop() else {
+            return Err(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
+        };
+        let moves_data = matches!(op, Op::Read | Op::Write);
+        assert!(
+            !moves_data || len <= buf.len() as u64,
+            "the device checks the buffer"
+        );
+        self.sequence += 1;
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(
+            task.state == TaskState::Free && task.claim.is_none(),
+            "a request takes a free task"
+        );
+        task.state = TaskState::Waiting;
+        task.tag = tag;
+        task.ask = Ask {
+            op,
+            offset,
+            len,
+            force_unit_access,
+        };
+        (task.done_bytes, task.flushed) = (0, false);
+        task.buf = buf;
+        task.sequence = self.sequence;
+        self.plan(index, now);
+        Ok(())
+    }
+
+    /// A message that was sent cannot be cancelled, nor a request that waits for an object to be dropped.
+    fn cancel(&mut self, tag: u64) {
+        let idle = |task: &SheepdogTask| {
+            let unsent = matches!(
+                task.state,
+                TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)
+            );
+            unsent && task.claim.is_none_or(|claim| !claim.probing)
+        };
+        let Some(index) = self
+            .tasks
+            .iter()
+            .position(|task| task.tag == tag && idle(task))
+        else {
+            return;
+        };
+        self.waiting
+            .retain(|waiting| usize::from(*waiting) != index);
+        self.parked.retain(|parked| usize::from(*parked) != index);
+        self.answer(
+            index as u16,
+            Err(DeviceError::refused(RefusalKind::Cancelled)),
+        );
+    }
+
+    #[inline]
+    fn data(&mut self, task: u16) -> &mut Buf {
+        &mut self.tasks[usize::from(task)].buf
+    }
+
+    #[inline]
+    fn next_answered(&mut self) -> Option<u16> {
+        self.answered.pop_front()
+    }
+
+    fn retire(&mut self, index: u16) -> Completion {
+        let task = &mut self.tasks[usize::from(index)];
+        let TaskState::Answered(result) = task.state else {
+            panic!("only answered tasks are retired")
+        };
+        task.state = TaskState::Free;
+        self.free.push(index);
+        Completion {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        match (self.answered.is_empty(), self.attached) {
+            (false, _) => Nanos(0),
+            (true, true) => self.next_check,
+            (true, false) => Nanos::MAX,
+        }
+    }
+
+    fn on_time(&mut self, now: Nanos) {
+        if now < self.next_check || !self.attached {
+            return;
+        }
+        self.next_check = Nanos::MAX;
+        for index in 0..self.tasks.len() {
+            let task = &mut self.tasks[index];
+            match task.state {
+                TaskState::Pausing(until) if until <= now => self.queue(index as u16, now),
+                TaskState::Pausing(until) => self.next_check = self.next_check.min(until),
+                TaskState::Sent if task.deadline <= now => {
+                    task.late = true;
+                    self.counts.timeouts += 1;
+                    self.loss = Some(SheepdogLoss::NoAnswer);
+                }
+                TaskState::Sent | TaskState::Waiting => {
+                    self.next_check = self.next_check.min(task.deadline);
+                }
+                TaskState::Free | TaskState::Parked | TaskState::Answered(_) => {}
+            }
+        }
+    }
+
+    fn lost(&self) -> Option<SheepdogLoss> {
+        self.loss
+    }
+
+    fn detach(&mut self) {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         for index in 0..self.tasks.len() as u16 {
             let task = &mut self.tasks[usize::from(index)];
@@ -560,11 +533,7 @@ impl SheepdogSession {
         }
     }
 
-    /// There will be no new connection: all requests end with this error.
-    ///
-    /// # Panics
-    /// If there is a connection.
-    pub fn fail_all(&mut self, error: DeviceError) {
+    fn fail_all(&mut self, error: DeviceError) {
         assert!(!self.attached, "nothing is under way when everything fails");
         self.waiting.clear();
         self.parked.clear();
@@ -576,6 +545,19 @@ impl SheepdogSession {
             ) {
                 self.answer(index, Err(error));
             }
+        }
+    }
+
+    fn events(&self) -> RemoteEvents {
+        let counts = &self.counts;
+        let result = counts
+            .result
+            .map(|result| SheepdogResult(result).to_string());
+        let no_cache = || "the server has no object cache to flush".to_string();
+        RemoteEvents {
+            replays: counts.replays,
+            timeouts: counts.timeouts,
+            words: result.or_else(|| counts.no_cache.then(no_cache)),
         }
     }
 }

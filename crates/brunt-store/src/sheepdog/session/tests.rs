@@ -127,7 +127,7 @@ fn answer(
     session.on_response(&response, now)
 }
 
-fn retire(session: &mut SheepdogSession) -> Option<SheepdogRetired> {
+fn retire(session: &mut SheepdogSession) -> Option<Completion> {
     let index = session.next_answered()?;
     Some(session.retire(index))
 }

@@ -87,6 +87,20 @@ impl FileType {
             other => FileType::Other(other),
         }
     }
+
+    /// The number on the wire.
+    pub const fn number(self) -> u32 {
+        match self {
+            FileType::Regular => 1,
+            FileType::Directory => 2,
+            FileType::BlockDevice => 3,
+            FileType::CharacterDevice => 4,
+            FileType::Symlink => 5,
+            FileType::Socket => 6,
+            FileType::Fifo => 7,
+            FileType::Other(other) => other,
+        }
+    }
 }
 
 impl Attributes {

@@ -1,7 +1,8 @@
-//! NFSv3 (RFC 1813): all 22 procedures, calls and replies.
+//! NFSv3 (RFC 1813): all 22 procedures, calls and replies, in both directions.
 
 mod args;
 mod attributes;
+mod encode;
 mod results;
 
 pub use args::{
@@ -53,8 +54,12 @@ pub struct Status(pub u32);
 impl Status {
     /// Success.
     pub const OK: Status = Status(0);
+    /// There is no such file or directory.
+    pub const NOENT: Status = Status(2);
     /// The handle is stale: the file no longer exists.
     pub const STALE: Status = Status(70);
+    /// The server cannot answer yet; the client asks again later.
+    pub const JUKEBOX: Status = Status(10008);
 
     /// The RFC's name, if it has one.
     pub const fn name(self) -> Option<&'static str> {
@@ -93,5 +98,7 @@ impl Status {
     }
 }
 
+#[cfg(test)]
+mod round_trip;
 #[cfg(test)]
 mod tests;

@@ -164,7 +164,17 @@ impl<'a> Entries<'a> {
         (0..self.count).map_while(move |_| cur.boolean().and_then(|_| entry(&mut cur, plus)).ok())
     }
 
+    /// The list on the wire, with its end.
+    pub(super) fn wire(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     fn read(cur: &mut Cursor<'a>, plus: bool) -> Result<(Entries<'a>, bool), ParseError> {
+        Ok((Entries::list(cur, plus)?, cur.boolean()?))
+    }
+
+    /// Validates a list up to its end.
+    pub(super) fn list(cur: &mut Cursor<'a>, plus: bool) -> Result<Entries<'a>, ParseError> {
         let bytes = cur.rest();
         let start = cur.at();
         let mut count = 0;
@@ -173,7 +183,7 @@ impl<'a> Entries<'a> {
             count += 1;
         }
         let bytes = &bytes[..cur.at() - start];
-        Ok((Entries { bytes, plus, count }, cur.boolean()?))
+        Ok(Entries { bytes, plus, count })
     }
 }
 

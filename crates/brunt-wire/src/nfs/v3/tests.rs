@@ -65,6 +65,7 @@ fn every_procedure_to_the_last_byte() {
         let mut cur = Cursor::new(reply);
         parse_results(procedure, &mut cur).unwrap();
         assert_eq!(cur.rest(), [], "{} reply", procedure.name());
+        encodes_the_same(procedure, call, reply);
         for end in 0..call.len() {
             match parse_args(procedure, &mut Cursor::new(&call[..end])) {
                 Err(ParseError::Incomplete(need)) => assert!(need > end),
@@ -86,6 +87,19 @@ fn every_procedure_to_the_last_byte() {
         }
     }
     assert_eq!(seen.len(), 22, "the goldens hold every procedure: {seen:?}");
+}
+
+/// Encoding what was parsed gives the bytes that other programs sent.
+fn encodes_the_same(procedure: Procedure, call: &[u8], reply: &[u8]) {
+    let mut bytes = Vec::new();
+    let args = parse_args(procedure, &mut Cursor::new(call)).unwrap();
+    assert_eq!(args.procedure(), procedure);
+    args.encode(&mut bytes);
+    assert_eq!(bytes, call, "{} call", procedure.name());
+    bytes.clear();
+    let results = parse_results(procedure, &mut Cursor::new(reply)).unwrap();
+    results.encode(procedure, &mut bytes);
+    assert_eq!(bytes, reply, "{} reply", procedure.name());
 }
 
 fn golden(procedure: Procedure) -> Golden {

@@ -1,0 +1,346 @@
+//! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and sends what
+//! was not answered again on the next connection, with the same xid and the same bytes.
+//!
+//! The owner chooses an index below the depth for each call. It starts calls ([`NfsCalls::start`]), sends the output of
+//! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
+//! ([`NfsCalls::results`]), and ends the call ([`NfsCalls::end`]).
+//!
+//! A call that times out costs the connection: a server that lost a call on a connection that is up doesn't answer it
+//! there any more (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
+//!
+//! The one rule: a reply belongs to a call that was sent on this connection and not answered; every other one is an
+//! [`crate::rpc::NfsViolation`].
+
+mod receive;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_wire::cursor::padding;
+use brunt_wire::nfs::PATH_BYTES_MAX;
+use brunt_wire::nfs::v3::{Args, Procedure};
+use brunt_wire::rpc::{PROGRAM_NFS, Xid};
+
+pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
+
+use crate::record::NfsRecord;
+use crate::rpc::{begin_call, finish_call};
+
+/// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
+pub const DEPTH_MAX: u32 = 4096;
+const INDEX_BITS: u32 = 13;
+
+/// The configuration of a connection's calls.
+#[derive(Clone, Debug)]
+pub struct NfsCallsConfig {
+    /// Maximum concurrent calls.
+    pub depth: u32,
+    /// Time limit for one call.
+    pub timeout: Duration,
+    /// Maximum attempts per call.
+    pub tries: u32,
+    /// The body of the AUTH_SYS credential.
+    pub credentials: Vec<u8>,
+    /// Maximum data of one reply.
+    pub data_bytes_max: u32,
+    /// Where xids start, so that a server's cache of replies doesn't take a call for one of an earlier process.
+    pub first_xid: u32,
+}
+
+/// What to send after a call's [`NfsCalls::head`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsOutgoing {
+    /// The call.
+    pub call: u16,
+    /// Data of the caller.
+    pub payload: NfsPayload,
+    /// Zeros after the data.
+    pub padding: usize,
+}
+
+/// The data of a WRITE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NfsPayload {
+    /// No data.
+    #[default]
+    None,
+    /// A part of the caller's buffer.
+    Buf {
+        /// First byte.
+        start: usize,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// This many zeros.
+    Zeros(usize),
+}
+
+impl NfsPayload {
+    fn len(self) -> usize {
+        match self {
+            NfsPayload::None => 0,
+            NfsPayload::Buf { len, .. } | NfsPayload::Zeros(len) => len,
+        }
+    }
+}
+
+/// Why a call that was sent ends without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsUnanswered {
+    /// Its last attempt timed out.
+    TimedOut,
+    /// Its last connection was lost.
+    Lost,
+}
+
+/// How much a reply may have beyond [`crate::rpc::REPLY_HEAD_BYTES_MAX`].
+pub fn reply_data_max(args: &Args<'_>) -> u32 {
+    match args {
+        Args::Read { count, .. } | Args::Readdir { count, .. } => *count,
+        Args::Readdirplus { max_count, .. } => *max_count,
+        Args::Readlink { .. } => PATH_BYTES_MAX,
+        _ => 0,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallState {
+    Idle,
+    Waiting,
+    Sent,
+}
+
+#[derive(Debug)]
+struct Call {
+    state: CallState,
+    xid: Xid,
+    procedure: Procedure,
+    /// The record, without data and padding.
+    head: Vec<u8>,
+    payload: NfsPayload,
+    /// Data that the reply may carry.
+    asked: u32,
+    tries: u32,
+    sequence: u64,
+    deadline: Nanos,
+    late: bool,
+}
+
+/// The calls; see the module.
+#[derive(Debug)]
+pub struct NfsCalls {
+    config: NfsCallsConfig,
+    attached: bool,
+    calls: Vec<Call>,
+    waiting: VecDeque<u16>,
+    sequence: u64,
+    next_check: Nanos,
+    /// The procedure that timed out.
+    late: Option<Procedure>,
+    replays: u64,
+    timeouts: u64,
+    record: NfsRecord,
+}
+
+impl NfsCalls {
+    /// No calls yet, and no connection.
+    ///
+    /// # Panics
+    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
+    pub fn new(config: NfsCallsConfig) -> NfsCalls {
+        let depth = config.depth;
+        assert!(
+            (1..=DEPTH_MAX).contains(&depth),
+            "a depth of {depth} is not possible"
+        );
+        let call = |index| Call {
+            state: CallState::Idle,
+            xid: Xid(config.first_xid << INDEX_BITS | index),
+            procedure: Procedure::Null,
+            head: Vec::new(),
+            payload: NfsPayload::None,
+            asked: 0,
+            tries: 0,
+            sequence: 0,
+            deadline: Nanos::MAX,
+            late: false,
+        };
+        NfsCalls {
+            attached: false,
+            calls: (0..depth).map(call).collect(),
+            waiting: VecDeque::with_capacity(depth as usize),
+            sequence: 0,
+            next_check: Nanos::MAX,
+            late: None,
+            replays: 0,
+            timeouts: 0,
+            record: NfsRecord::default(),
+            config,
+        }
+    }
+
+    /// Queues a call. Data of a WRITE is not in `args` but in `payload`.
+    ///
+    /// # Panics
+    /// If the call of this index is under way.
+    pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
+        self.sequence += 1;
+        let call = &mut self.calls[usize::from(index)];
+        assert!(
+            call.state == CallState::Idle,
+            "a call ends before its index is used again"
+        );
+        call.state = CallState::Waiting;
+        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
+        call.procedure = args.procedure();
+        call.payload = payload;
+        call.asked = reply_data_max(args);
+        (call.tries, call.sequence, call.late) = (0, self.sequence, false);
+        call.deadline = now.after(self.config.timeout);
+        let procedure = [PROGRAM_NFS, 3, call.procedure as u32];
+        begin_call(
+            &mut call.head,
+            call.xid,
+            procedure,
+            &self.config.credentials,
+        );
+        args.encode(&mut call.head);
+        finish_call(&mut call.head, payload.len());
+        self.next_check = self.next_check.min(call.deadline);
+        self.waiting.push_back(index);
+    }
+
+    /// The next thing to send: the call's [`NfsCalls::head`], its payload and padding.
+    #[inline]
+    pub fn pull(&mut self) -> Option<NfsOutgoing> {
+        if !self.attached || self.late.is_some() {
+            return None;
+        }
+        let index = self.waiting.pop_front()?;
+        let call = &mut self.calls[usize::from(index)];
+        call.state = CallState::Sent;
+        call.tries += 1;
+        let padding = padding(call.payload.len());
+        Some(NfsOutgoing {
+            call: index,
+            payload: call.payload,
+            padding,
+        })
+    }
+
+    /// The record of a call, without its data.
+    #[inline]
+    pub fn head(&self, index: u16) -> &[u8] {
+        &self.calls[usize::from(index)].head
+    }
+
+    /// The call was answered, or its owner gives it up before it was sent.
+    pub fn end(&mut self, index: u16) {
+        let call = &mut self.calls[usize::from(index)];
+        if call.state == CallState::Waiting {
+            self.waiting.retain(|waiting| *waiting != index);
+        }
+        call.state = CallState::Idle;
+    }
+
+    /// Whether the call is not under way on a connection.
+    pub fn is_waiting(&self, index: u16) -> bool {
+        self.calls[usize::from(index)].state == CallState::Waiting
+    }
+
+    /// Number of calls sent again so far.
+    pub fn replays(&self) -> u64 {
+        self.replays
+    }
+
+    /// Number of calls that timed out so far.
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts
+    }
+
+    /// The procedure that was not answered in time, so that the connection must be dropped.
+    pub fn late(&self) -> Option<Procedure> {
+        self.late
+    }
+
+    // ---- time, loss and return
+
+    /// When [`NfsCalls::on_time`] must be called next.
+    pub fn deadline(&self) -> Nanos {
+        if self.attached {
+            self.next_check
+        } else {
+            Nanos::MAX
+        }
+    }
+
+    /// Checks for calls that have timed out.
+    pub fn on_time(&mut self, now: Nanos) {
+        if now < self.next_check || !self.attached {
+            return;
+        }
+        self.next_check = Nanos::MAX;
+        for call in &mut self.calls {
+            match call.state {
+                CallState::Sent if call.deadline <= now => {
+                    call.late = true;
+                    self.timeouts += 1;
+                    self.late = Some(call.procedure);
+                }
+                CallState::Sent | CallState::Waiting => {
+                    self.next_check = self.next_check.min(call.deadline);
+                }
+                CallState::Idle => {}
+            }
+        }
+    }
+
+    /// Continues on a new connection: what was not answered goes out again, in the order in which it was started.
+    ///
+    /// # Panics
+    /// If there is a connection already.
+    pub fn attach(&mut self, now: Nanos) {
+        assert!(!self.attached, "calls without a connection get one");
+        (self.attached, self.late, self.record) = (true, None, NfsRecord::default());
+        let deadline = now.after(self.config.timeout);
+        self.next_check = deadline;
+        let calls = &mut self.calls;
+        self.waiting
+            .make_contiguous()
+            .sort_by_key(|index| calls[usize::from(*index)].sequence);
+        for index in &self.waiting {
+            let call = &mut calls[usize::from(*index)];
+            (call.deadline, call.late) = (deadline, false);
+        }
+    }
+
+    /// The connection is lost: calls in flight wait for the next one, except those that have had all their attempts.
+    /// These are returned with the reason, and have ended.
+    pub fn detach(&mut self) -> Vec<(u16, NfsUnanswered)> {
+        (self.attached, self.next_check) = (false, Nanos::MAX);
+        let mut given_up = Vec::new();
+        for (index, call) in self.calls.iter_mut().enumerate() {
+            if call.state != CallState::Sent {
+                continue;
+            }
+            if call.tries >= self.config.tries {
+                call.state = CallState::Idle;
+                let why = if call.late {
+                    NfsUnanswered::TimedOut
+                } else {
+                    NfsUnanswered::Lost
+                };
+                given_up.push((index as u16, why));
+            } else {
+                call.state = CallState::Waiting;
+                self.replays += 1;
+                self.waiting.push_back(index as u16);
+            }
+        }
+        given_up
+    }
+}
+
+#[cfg(test)]
+mod tests;

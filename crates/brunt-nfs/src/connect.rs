@@ -1,0 +1,514 @@
+//! Finds the file that a URL names: asks the port mapper, mounts the export, looks the path up, creates the file if
+//! that is wanted, and reads its properties. Blocking, with one deadline for all of it.
+//!
+//! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
+//! file's directory, otherwise a folder above it.
+//!
+//! The one rule: an existing file is never truncated.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::socket::Socket;
+use brunt_wire::nfs::v3::{
+    Args, Attributes, CreateHow, DirOp, FileType, Procedure, ResultBody, Results, SetAttributes,
+    Status,
+};
+use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle, mount};
+use brunt_wire::rpc::portmap::{
+    PORTMAP_GETPORT, PORTMAP_PORT, PORTMAP_TCP, PORTMAP_VERSION, PortMapping, parse_port,
+};
+use brunt_wire::rpc::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_PORTMAP, Xid};
+
+use crate::connect_error::NfsConnectError;
+use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure};
+use crate::disk::NfsFile;
+use crate::rpc::sys_credentials;
+use crate::url::NfsConfig;
+
+/// Mode of a new file.
+const MODE: u32 = 0o644;
+/// Bits of ACCESS (RFC 1813, 3.3.4).
+const ACCESS_READ: u32 = 0x01;
+const ACCESS_MODIFY: u32 = 0x04;
+
+/// A connection that is ready for calls.
+#[derive(Debug)]
+pub struct NfsConnection {
+    /// The connection's socket.
+    pub socket: Socket,
+    /// The file's size in bytes.
+    pub size_bytes: u64,
+    /// Number of failed attempts before it.
+    pub retries: u32,
+    /// Why the last of those failed.
+    pub trouble: Option<String>,
+}
+
+/// The file that was found.
+#[derive(Clone, Debug)]
+pub struct NfsFound {
+    /// The file, and the server's limits.
+    pub file: NfsFile,
+    /// Its file system and its number there.
+    pub identity: (u64, u64),
+    /// The path that was mounted.
+    pub export: String,
+    /// What the server prefers in one READ and one WRITE.
+    pub preferred: (u32, u32),
+}
+
+/// A random start for xids, so that those of two processes differ.
+pub fn random_xid() -> Xid {
+    Xid(RandomState::new().build_hasher().finish() as u32)
+}
+
+/// Finds the file, in as many attempts as fit into the configured timeout.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsFound), NfsConnectError> {
+    let once = |time| Finder::new(config, time).find();
+    let Attempted {
+        value: (connection, found),
+        retries,
+        trouble,
+    } = attempts(config.timeout, once)?;
+    Ok((
+        NfsConnection {
+            retries,
+            trouble,
+            ..connection
+        },
+        found,
+    ))
+}
+
+/// Another connection to a file that was found, in as many attempts as fit into the configured timeout.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn connect(config: &NfsConfig, file: &NfsFile) -> Result<NfsConnection, NfsConnectError> {
+    let once = |time| connect_once(config, file, time);
+    let Attempted {
+        value,
+        retries,
+        trouble,
+    } = attempts(config.timeout, once)?;
+    Ok(NfsConnection {
+        retries,
+        trouble,
+        ..value
+    })
+}
+
+/// The same in a single attempt, for callers with their own retry rule.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn connect_once(
+    config: &NfsConfig,
+    file: &NfsFile,
+    limit: Duration,
+) -> Result<NfsConnection, NfsConnectError> {
+    let finder = Finder::new(config, limit);
+    let mut nfs = finder.nfs()?;
+    let attributes = finder.attributes(&mut nfs, &file.handle)?;
+    finder.ready(nfs, &attributes)
+}
+
+fn attempts<T>(
+    timeout: Duration,
+    once: impl FnMut(Duration) -> Result<T, NfsConnectError>,
+) -> Result<Attempted<T, String>, NfsConnectError> {
+    let attempted = in_attempts(timeout, NfsConnectError::is_of_the_network, once);
+    let attempted = attempted.map_err(
+        |GaveUp {
+             last,
+             attempts,
+             time,
+         }| match attempts {
+            1 => last,
+            _ => NfsConnectError::GaveUp {
+                attempts,
+                time,
+                last: Box::new(last),
+            },
+        },
+    )?;
+    let trouble = attempted.trouble.map(|trouble| trouble.to_string());
+    Ok(Attempted {
+        value: attempted.value,
+        retries: attempted.retries,
+        trouble,
+    })
+}
+
+/// The search for a file, with a deadline.
+struct Finder<'a> {
+    config: &'a NfsConfig,
+    deadline: Instant,
+    credentials: Vec<u8>,
+}
+
+impl Finder<'_> {
+    fn new(config: &NfsConfig, limit: Duration) -> Finder<'_> {
+        let credentials = sys_credentials(config.uid, config.gid);
+        Finder {
+            config,
+            deadline: Instant::now() + limit,
+            credentials,
+        }
+    }
+
+    fn dial(&self, port: u16) -> Result<NfsConversation, NfsConnectError> {
+        let callee = NfsCallee {
+            host: &self.config.host,
+            reserved_port: self.config.reserved_port,
+            credentials: &self.credentials,
+        };
+        NfsConversation::connect(callee, port, self.deadline, random_xid())
+    }
+
+    fn find(&self) -> Result<(NfsConnection, NfsFound), NfsConnectError> {
+        let (export, root, depth) = self.mount()?;
+        let mut nfs = self.nfs()?;
+        let handle = self.walk(&mut nfs, &root, depth)?;
+        let attributes = self.sized(&mut nfs, &handle)?;
+        self.check_access(&mut nfs, &handle)?;
+        let (file, preferred) = self.limits(&mut nfs, &root, handle)?;
+        let identity = (attributes.fsid.get(), attributes.fileid.get());
+        let connection = self.ready(nfs, &attributes)?;
+        Ok((
+            connection,
+            NfsFound {
+                file,
+                identity,
+                export,
+                preferred,
+            },
+        ))
+    }
+
+    /// Asks the port mapper for a program's port.
+    fn port_of(
+        &self,
+        [program, version]: [u32; 2],
+        name: &'static str,
+        option: &'static str,
+    ) -> Result<u16, NfsConnectError> {
+        let mut portmap = self.dial(PORTMAP_PORT)?;
+        let mapping = PortMapping {
+            program,
+            version,
+            protocol: PORTMAP_TCP,
+            port: 0,
+        };
+        let getport = RpcProcedure {
+            program: PROGRAM_PORTMAP,
+            version: PORTMAP_VERSION,
+            number: PORTMAP_GETPORT,
+            name: "GETPORT",
+        };
+        let mut body = portmap.call(getport, |out| mapping.encode(out), 0)?;
+        match parse_port(&mut body) {
+            Ok(Some(port)) => Ok(port),
+            Ok(None) => Err(NfsConnectError::NotRegistered(
+                portmap.server().to_string(),
+                name,
+                option,
+            )),
+            Err(error) => Err(portmap.bad_results("GETPORT", error)),
+        }
+    }
+
+    /// Mounts the longest path above the file that the server mounts. Returns it, its handle, and how many components
+    /// of the path it has.
+    fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {
+        let port = match self.config.mount_port {
+            Some(port) => port,
+            None => self.port_of([PROGRAM_MOUNT, 3], "MOUNT version 3", "mountport")?,
+        };
+        let mut service = self.dial(port)?;
+        let mnt = RpcProcedure {
+            program: PROGRAM_MOUNT,
+            version: 3,
+            number: 1,
+            name: "MNT",
+        };
+        let mut first = None;
+        for depth in (0..self.config.path.len()).rev() {
+            let path = self.config.path_text(depth);
+            let args = mount::Args::Mount(path.as_bytes());
+            let mut body = service.call(mnt, |out| args.encode(out), 0)?;
+            match mount::parse_results(1, &mut body) {
+                Ok(mount::Results::Mounted(FileHandle(root))) => {
+                    return Ok((path, root.to_vec(), depth));
+                }
+                Ok(mount::Results::Failed(status)) => {
+                    let server = service.server().to_string();
+                    first.get_or_insert(NfsConnectError::Mount {
+                        server,
+                        path,
+                        status,
+                    });
+                }
+                Ok(mount::Results::Empty) => unreachable!("MNT has results"),
+                Err(error) => return Err(service.bad_results("MNT", error)),
+            }
+        }
+        Err(first.expect("a path has a component"))
+    }
+
+    /// A connection to the NFS server.
+    fn nfs(&self) -> Result<NfsConversation, NfsConnectError> {
+        let port = match self.config.port {
+            Some(port) => port,
+            None => self.port_of([PROGRAM_NFS, 3], "NFS version 3", "port")?,
+        };
+        self.dial(port)
+    }
+
+    /// Makes a call that must succeed.
+    fn succeed<'r>(
+        &self,
+        nfs: &'r mut NfsConversation,
+        args: &Args<'_>,
+        depth: usize,
+    ) -> Result<ResultBody<'r>, NfsConnectError> {
+        let server = nfs.server().to_string();
+        match nfs.nfs(args)? {
+            Results {
+                status: Status::OK,
+                body,
+            } => Ok(body),
+            Results { status, .. } => {
+                let path = self.config.path_text(depth);
+                Err(NfsConnectError::Status {
+                    server,
+                    procedure: args.procedure(),
+                    path,
+                    status,
+                })
+            }
+        }
+    }
+
+    /// Follows the components of the path below the root, and creates the last one if that is wanted.
+    fn walk(
+        &self,
+        nfs: &mut NfsConversation,
+        root: &[u8],
+        depth: usize,
+    ) -> Result<Vec<u8>, NfsConnectError> {
+        let count = self.config.path.len();
+        let mut handle = root.to_vec();
+        for (index, name) in self.config.path.iter().enumerate().skip(depth) {
+            let place = DirOp {
+                dir: FileHandle(&handle),
+                name: name.as_bytes(),
+            };
+            let found = match self.look_up(nfs, place, index + 1) {
+                Err(NfsConnectError::Status {
+                    status: Status::NOENT,
+                    ..
+                }) if index + 1 == count && self.config.create_bytes.is_some() => {
+                    self.create(nfs, place)?
+                }
+                other => other?,
+            };
+            handle = found;
+        }
+        Ok(handle)
+    }
+
+    fn look_up(
+        &self,
+        nfs: &mut NfsConversation,
+        what: DirOp<'_>,
+        depth: usize,
+    ) -> Result<Vec<u8>, NfsConnectError> {
+        match self.succeed(nfs, &Args::Lookup { what }, depth)? {
+            ResultBody::Lookup { object, .. } => Ok(object.0.to_vec()),
+            _ => unreachable!("LOOKUP returns a handle"),
+        }
+    }
+
+    fn create(
+        &self,
+        nfs: &mut NfsConversation,
+        place: DirOp<'_>,
+    ) -> Result<Vec<u8>, NfsConnectError> {
+        let attributes = SetAttributes {
+            mode: Some(MODE),
+            size: self.config.create_bytes,
+            ..SetAttributes::default()
+        };
+        let create = Args::Create {
+            place,
+            how: CreateHow::Guarded(attributes),
+        };
+        let depth = self.config.path.len();
+        let handle = match self.succeed(nfs, &create, depth) {
+            Ok(ResultBody::Created { object, .. }) => object.map(|object| object.0.to_vec()),
+            Ok(_) => unreachable!("CREATE creates"),
+            // Another client was faster.
+            Err(NfsConnectError::Status {
+                status: Status(17), ..
+            }) => None,
+            Err(error) => return Err(error),
+        };
+        match handle {
+            Some(handle) => Ok(handle),
+            None => self.look_up(nfs, place, depth),
+        }
+    }
+
+    fn attributes(
+        &self,
+        nfs: &mut NfsConversation,
+        handle: &[u8],
+    ) -> Result<Attributes, NfsConnectError> {
+        let getattr = Args::Getattr {
+            object: FileHandle(handle),
+        };
+        match self.succeed(nfs, &getattr, self.config.path.len())? {
+            ResultBody::Getattr { attributes } => Ok(*attributes),
+            _ => unreachable!("GETATTR returns attributes"),
+        }
+    }
+
+    /// The attributes of the file, which is extended first if that is wanted.
+    fn sized(
+        &self,
+        nfs: &mut NfsConversation,
+        handle: &[u8],
+    ) -> Result<Attributes, NfsConnectError> {
+        let attributes = self.attributes(nfs, handle)?;
+        if attributes.kind() != FileType::Regular {
+            let what = format!(
+                "it is not a regular file but a {}",
+                kind_text(attributes.kind())
+            );
+            return Err(NfsConnectError::File(self.config.name(), what));
+        }
+        match self.config.create_bytes {
+            Some(bytes) if bytes > attributes.size.get() => {
+                let set = SetAttributes {
+                    size: Some(bytes),
+                    ..SetAttributes::default()
+                };
+                let setattr = Args::Setattr {
+                    object: FileHandle(handle),
+                    attributes: set,
+                    guard: None,
+                };
+                self.succeed(nfs, &setattr, self.config.path.len())?;
+                self.attributes(nfs, handle)
+            }
+            _ => Ok(attributes),
+        }
+    }
+
+    /// Checks whether the server lets this user read and write.
+    fn check_access(
+        &self,
+        nfs: &mut NfsConversation,
+        handle: &[u8],
+    ) -> Result<(), NfsConnectError> {
+        let config = self.config;
+        let wanted = if config.read_only {
+            ACCESS_READ
+        } else {
+            ACCESS_READ | ACCESS_MODIFY
+        };
+        let call = Args::Access {
+            object: FileHandle(handle),
+            access: wanted,
+        };
+        let ResultBody::Access { access, .. } = self.succeed(nfs, &call, config.path.len())? else {
+            unreachable!("ACCESS returns rights")
+        };
+        let missing = match wanted & !access {
+            0 => return Ok(()),
+            ACCESS_MODIFY => {
+                "write to it; name another user with uid= and gid=, or add read_only=yes"
+            }
+            _ => "read it; name another user with uid= and gid=",
+        };
+        let what = format!(
+            "the server does not let uid {}, gid {} {missing}",
+            config.uid, config.gid
+        );
+        Err(NfsConnectError::File(config.name(), what))
+    }
+
+    /// The server's limits, by FSINFO.
+    fn limits(
+        &self,
+        nfs: &mut NfsConversation,
+        root: &[u8],
+        handle: Vec<u8>,
+    ) -> Result<(NfsFile, (u32, u32)), NfsConnectError> {
+        let server = nfs.server().to_string();
+        let fsinfo = Args::Fsinfo {
+            root: FileHandle(root),
+        };
+        let ResultBody::Fsinfo {
+            read_max,
+            read_preferred,
+            write_max,
+            write_preferred,
+            ..
+        } = self.succeed(nfs, &fsinfo, self.config.path.len())?
+        else {
+            unreachable!("FSINFO returns limits")
+        };
+        if read_max == 0 || write_max == 0 {
+            let operation = Procedure::Fsinfo.name();
+            return Err(NfsConnectError::Nonsense(
+                server,
+                operation,
+                "rtmax or wtmax is 0",
+            ));
+        }
+        let [read_bytes_max, write_bytes_max] =
+            [read_max, write_max].map(|bytes| bytes.min(DATA_BYTES_MAX));
+        Ok((
+            NfsFile {
+                handle,
+                read_bytes_max,
+                write_bytes_max,
+            },
+            (read_preferred, write_preferred),
+        ))
+    }
+
+    fn ready(
+        &self,
+        nfs: NfsConversation,
+        attributes: &Attributes,
+    ) -> Result<NfsConnection, NfsConnectError> {
+        let size_bytes = attributes.size.get();
+        Ok(NfsConnection {
+            socket: nfs.into_socket()?,
+            size_bytes,
+            retries: 0,
+            trouble: None,
+        })
+    }
+}
+
+fn kind_text(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::BlockDevice => "block device",
+        FileType::CharacterDevice => "character device",
+        FileType::Symlink => "symbolic link",
+        FileType::Socket => "socket",
+        FileType::Fifo => "pipe",
+        FileType::Other(_) => "file of an unknown type",
+    }
+}

@@ -1,0 +1,130 @@
+//! Why connecting to a file failed. Created by `conversation` and `connect`, printed by commands and in a device's
+//! health.
+//!
+//! The rule: every error names the server and the operation, and possible network losses are distinguished from the
+//! server's refusals.
+
+use std::io;
+use std::time::Duration;
+
+use brunt_block::ReconnectError;
+use brunt_block::table::OpenError;
+use brunt_wire::nfs::mount;
+use brunt_wire::nfs::v3::{Procedure, Status};
+use brunt_wire::rpc::ReplyStatus;
+
+use crate::device_errors::NfsStatusText;
+use crate::rpc::{NfsViolation, reply_status_name};
+
+/// Why connecting failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NfsConnectError {
+    /// The host's name has no address.
+    #[error("{0}: cannot resolve the host: {1}")]
+    Resolve(String, io::Error),
+    /// The port is closed or unreachable.
+    #[error("{0}: cannot connect: {1}")]
+    Connect(String, io::Error),
+    /// The connection broke, or timed out.
+    #[error("{0}: the connection failed during {1}: {2}")]
+    Io(String, &'static str, io::Error),
+    /// RPC refused a call.
+    #[error("{0}: {1}: the server answers {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
+    Refused(String, &'static str, ReplyStatus),
+    /// The port mapper doesn't know a program.
+    #[error("{0}: its port mapper knows no {1} over TCP; give the port: {2}=")]
+    NotRegistered(String, &'static str, &'static str),
+    /// The MOUNT service refused.
+    #[error("{server}: MNT {path}: the server answers {}", mount_status(*.status))]
+    Mount {
+        /// The server.
+        server: String,
+        /// The path to mount.
+        path: String,
+        /// The `mountstat3`.
+        status: u32,
+    },
+    /// The NFS server refused.
+    #[error("{server}: {operation} {path}: the server answers {}", NfsStatusText(*.status), operation = .procedure.name())]
+    Status {
+        /// The server.
+        server: String,
+        /// The procedure.
+        procedure: Procedure,
+        /// What it was called for.
+        path: String,
+        /// The status.
+        status: Status,
+    },
+    /// The file is not usable.
+    #[error("{0}: {1}")]
+    File(String, String),
+    /// The server violated a protocol.
+    #[error("{0}: the server breaks the protocol: {1}")]
+    Violation(String, NfsViolation),
+    /// The server answered what no server can mean.
+    #[error("{0}: {1}: the server breaks the protocol: {2}")]
+    Nonsense(String, &'static str, &'static str),
+    /// All attempts failed.
+    #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
+    GaveUp {
+        /// Number of attempts.
+        attempts: u32,
+        /// Total time of all attempts.
+        time: Duration,
+        /// Why the last one failed.
+        last: Box<NfsConnectError>,
+    },
+}
+
+/// The remedy for a refusal.
+fn advice(status: ReplyStatus) -> &'static str {
+    match status {
+        // AUTH_TOOWEAK
+        ReplyStatus::AuthError(5) => {
+            "; if it wants calls from ports below 1024, add reserved_port=yes"
+        }
+        _ => "",
+    }
+}
+
+fn mount_status(status: u32) -> String {
+    match mount::status_name(status) {
+        Some(name) => format!("{name} ({status})"),
+        None => format!("{status}, a status that is not known"),
+    }
+}
+
+impl ReconnectError for NfsConnectError {
+    fn is_transient(&self) -> bool {
+        match self {
+            // The file is gone.
+            NfsConnectError::Status { status, .. } => !matches!(status.0, 70 | 10001),
+            NfsConnectError::File(..) => false,
+            NfsConnectError::GaveUp { last, .. } => last.is_transient(),
+            // A starting server has no ports yet, then no exports.
+            _ => true,
+        }
+    }
+}
+
+impl NfsConnectError {
+    /// Whether the network may be the cause, so that an immediate retry may succeed.
+    pub(crate) fn is_of_the_network(&self) -> bool {
+        match self {
+            NfsConnectError::Connect(_, error) => {
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+                )
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<NfsConnectError> for OpenError {
+    fn from(error: NfsConnectError) -> OpenError {
+        OpenError::Failed(Box::new(error))
+    }
+}

@@ -1,0 +1,224 @@
+//! Maps a server's errors to a [`DeviceError`]: a kind that indicates a remedy, and the operation with the protocol's
+//! number for users.
+//!
+//! The rule: operation and number are kept, whatever the kind.
+
+use std::fmt;
+
+use brunt_block::error::{Language, WORDS_BYTES};
+use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_wire::nfs::v3::{Procedure, Status};
+use brunt_wire::rpc::ReplyStatus;
+
+use crate::rpc::reply_status_name;
+
+/// NFS's error text: what failed, and how.
+pub static NFS_WORDS: Language = Language {
+    name: "NFS",
+    write,
+    cause: |bytes| *bytes,
+};
+
+/// Why a call of a device's request failed, although the server answered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsRefusal {
+    /// A status of NFSv3.
+    Status(Procedure, Status),
+    /// RPC didn't execute the call.
+    Rpc(Procedure, ReplyStatus),
+    /// The server restarted and may have lost unstable writes that it had acknowledged.
+    LostWrites,
+    /// The file ends inside the device: it was truncated.
+    EndOfFile,
+}
+
+impl fmt::Display for NfsRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NfsRefusal::Status(procedure, status) => {
+                write!(
+                    f,
+                    "{}: the server answers {}",
+                    procedure.name(),
+                    NfsStatusText(*status)
+                )
+            }
+            NfsRefusal::Rpc(procedure, status) => {
+                write!(
+                    f,
+                    "{}: the server answers {}",
+                    procedure.name(),
+                    reply_status_name(*status)
+                )
+            }
+            NfsRefusal::LostWrites => write!(
+                f,
+                "COMMIT: the server restarted (its write verifier changed) and may have lost writes that it acknowledged"
+            ),
+            NfsRefusal::EndOfFile => write!(
+                f,
+                "READ: the file ends here; it was truncated after it was opened"
+            ),
+        }
+    }
+}
+
+/// A status with its name and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsStatusText(pub Status);
+
+impl fmt::Display for NfsStatusText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.name() {
+            Some(name) => write!(f, "{name} ({})", self.0.0),
+            None => write!(f, "{}, a status that is not known", self.0.0),
+        }
+    }
+}
+
+impl NfsRefusal {
+    /// The error of a request.
+    pub fn error(self) -> DeviceError {
+        DeviceError::Refused {
+            kind: self.kind(),
+            said: Said::Words {
+                language: &NFS_WORDS,
+                bytes: self.bytes(),
+            },
+        }
+    }
+
+    fn kind(self) -> RefusalKind {
+        match self {
+            NfsRefusal::Status(_, status) => match status.0 {
+                1 | 13 | 30 => RefusalKind::Protected,
+                5 => RefusalKind::MediumError,
+                6 | 19 | 10006 => RefusalKind::HardwareError,
+                10008 => RefusalKind::Busy,
+                20 | 21 | 22 | 27 | 10001..=10005 | 10007 => RefusalKind::BadRequest,
+                _ => RefusalKind::Other,
+            },
+            NfsRefusal::Rpc(_, ReplyStatus::AuthError(_)) => RefusalKind::Protected,
+            NfsRefusal::Rpc(_, ReplyStatus::SystemErr) => RefusalKind::HardwareError,
+            NfsRefusal::Rpc(..) => RefusalKind::BadRequest,
+            // Not a kind that a retry would hide: a second COMMIT would succeed.
+            NfsRefusal::LostWrites | NfsRefusal::EndOfFile => RefusalKind::Other,
+        }
+    }
+
+    /// A tag, the procedure, a number.
+    fn bytes(self) -> [u8; WORDS_BYTES] {
+        let (tag, procedure, number) = match self {
+            NfsRefusal::Status(procedure, status) => (0, procedure as u8, status.0),
+            NfsRefusal::Rpc(procedure, status) => match status {
+                ReplyStatus::AuthError(why) => (2, procedure as u8, why),
+                status => (1, procedure as u8, rpc_number(status)),
+            },
+            NfsRefusal::LostWrites => (3, 0, 0),
+            NfsRefusal::EndOfFile => (4, 0, 0),
+        };
+        let mut bytes = [0; WORDS_BYTES];
+        (bytes[0], bytes[1]) = (tag, procedure);
+        bytes[2..6].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    fn of(bytes: &[u8; WORDS_BYTES]) -> Option<NfsRefusal> {
+        let procedure = Procedure::from_number(bytes[1].into())?;
+        let number = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
+        Some(match bytes[0] {
+            0 => NfsRefusal::Status(procedure, Status(number)),
+            1 => NfsRefusal::Rpc(procedure, *RPC_STATUSES.get(number as usize)?),
+            2 => NfsRefusal::Rpc(procedure, ReplyStatus::AuthError(number)),
+            3 => NfsRefusal::LostWrites,
+            4 => NfsRefusal::EndOfFile,
+            _ => return None,
+        })
+    }
+}
+
+/// All statuses that refuse a call, but AUTH_ERROR.
+const RPC_STATUSES: [ReplyStatus; 6] = [
+    ReplyStatus::ProgUnavail,
+    ReplyStatus::ProgMismatch,
+    ReplyStatus::ProcUnavail,
+    ReplyStatus::GarbageArgs,
+    ReplyStatus::SystemErr,
+    ReplyStatus::RpcMismatch,
+];
+
+fn rpc_number(status: ReplyStatus) -> u32 {
+    let found = RPC_STATUSES.iter().position(|known| *known == status);
+    found.expect("a call is refused by one of these") as u32
+}
+
+/// What the server said, if the error came from one.
+pub fn from_error(error: &DeviceError) -> Option<NfsRefusal> {
+    match error {
+        DeviceError::Refused {
+            said: Said::Words { language, bytes },
+            ..
+        } if **language == NFS_WORDS => NfsRefusal::of(bytes),
+        _ => None,
+    }
+}
+
+fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match NfsRefusal::of(bytes) {
+        Some(refusal) => write!(f, "{refusal}"),
+        None => write!(f, "refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_keep_their_operation_and_number() {
+        let check = |refusal: NfsRefusal, kind: RefusalKind, words: &str| {
+            let error = refusal.error();
+            assert!(
+                matches!(error, DeviceError::Refused { kind: found, .. } if found == kind),
+                "{error:?}"
+            );
+            assert_eq!(
+                (error.to_string().as_str(), from_error(&error)),
+                (words, Some(refusal))
+            );
+        };
+        let status = |procedure, number| NfsRefusal::Status(procedure, Status(number));
+        let words = "WRITE: the server answers NFS3ERR_NOSPC (28)";
+        check(status(Procedure::Write, 28), RefusalKind::Other, words);
+        check(
+            status(Procedure::Read, 5),
+            RefusalKind::MediumError,
+            "READ: the server answers NFS3ERR_IO (5)",
+        );
+        check(
+            status(Procedure::Write, 13),
+            RefusalKind::Protected,
+            "WRITE: the server answers NFS3ERR_ACCES (13)",
+        );
+        let words = "READ: the server answers 77, a status that is not known";
+        check(status(Procedure::Read, 77), RefusalKind::Other, words);
+        for known in RPC_STATUSES {
+            let refusal = NfsRefusal::Rpc(Procedure::Commit, known);
+            assert_eq!(from_error(&refusal.error()), Some(refusal));
+        }
+        let refusal = NfsRefusal::Rpc(Procedure::Read, ReplyStatus::AuthError(5));
+        check(
+            refusal,
+            RefusalKind::Protected,
+            "READ: the server answers AUTH_TOOWEAK",
+        );
+        assert_eq!(
+            from_error(&NfsRefusal::LostWrites.error()),
+            Some(NfsRefusal::LostWrites)
+        );
+        assert_eq!(
+            from_error(&NfsRefusal::EndOfFile.error()),
+            Some(NfsRefusal::EndOfFile)
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! An NFSv3 client (RFC 1813) without a kernel mount, and a file on an NFS server as a `brunt_block::Device`.
+//!
+//! - [`url`]: device URLs and their options;
+//! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and how a server can violate it;
+//! - [`record`]: records in fragments;
+//! - [`conversation`]: one call at a time, blocking, with a deadline; [`connect`] finds an export's file with it;
+//! - [`calls`]: many outstanding calls of one connection, without I/O;
+//! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;
+//! - [`device`]: the backend; `protocol`, how bytes get from a connection to the session and back;
+//! - [`device_errors`]: maps a server's errors to a device's.
+//!
+//! The one rule: protocol rules are structs that take messages and return actions; only [`connect`], [`conversation`]
+//! and the device touch a socket, a ring or a clock.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod connect;
+mod connect_error;
+pub mod conversation;
+pub mod device;
+pub mod device_errors;
+pub mod disk;
+mod protocol;
+pub mod record;
+pub mod rpc;
+pub mod url;
+
+pub use connect_error::NfsConnectError;
+pub use device::{NFS, NfsBackend};
+
+/// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs passes
+/// them in.
+pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[NFS];

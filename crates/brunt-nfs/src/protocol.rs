@@ -1,0 +1,178 @@
+//! How bytes get from a connection to a disk's session and back. Driven by the shared link of `brunt-block`.
+//!
+//! The one rule: no protocol rules here.
+
+use std::io;
+
+use brunt_block::remote::{RemoteProtocol, RemoteSession};
+use brunt_block::{Buf, Lent, PayloadPlace, Ring, Stream};
+use brunt_core::Nanos;
+
+use crate::calls::{NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
+use crate::connect::NfsConnection;
+use crate::connect_error::NfsConnectError;
+use crate::disk::NfsDisk;
+use crate::rpc::NfsViolation;
+use crate::url::NfsConfig;
+
+use brunt_wire::rpc::MARK_BYTES;
+
+/// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
+const RX_BYTES: usize = 256 << 10;
+
+/// The driver of one connection.
+#[derive(Debug)]
+pub(crate) struct NfsProtocol {
+    pub config: NfsConfig,
+    /// The file's size when the device was opened.
+    pub size_bytes: u64,
+    pub receiving: Receiving,
+}
+
+/// What the next received bytes are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Receiving {
+    #[default]
+    Record,
+    /// Data that goes directly into its task's buffer.
+    Data(NfsReadData),
+    /// Zeros after the data.
+    Padding(NfsReadData),
+}
+
+impl RemoteProtocol for NfsProtocol {
+    type Session = NfsDisk;
+    type Channel = Stream;
+    type Connection = NfsConnection;
+    type Error = NfsConnectError;
+    type Violation = NfsViolation;
+
+    fn name(&self) -> String {
+        self.config.name()
+    }
+
+    /// Describes a change that makes the file a different one, to which writing would be a mistake.
+    fn changed(&self, connection: &NfsConnection) -> Option<String> {
+        let (old, new) = (self.size_bytes, connection.size_bytes);
+        (new != old).then(|| format!("after the reconnect the file has {new} bytes, not {old}"))
+    }
+
+    fn bring_up(
+        &mut self,
+        session: &mut NfsDisk,
+        connection: NfsConnection,
+        ring: &Ring,
+        now: Nanos,
+    ) -> io::Result<Stream> {
+        let stream = Stream::new(ring, connection.socket, RX_BYTES)?;
+        if let Some(socket) = stream.socket().as_tcp() {
+            self.config.sockets.apply(socket)?;
+        }
+        self.receiving = Receiving::Record;
+        session.attach(now);
+        Ok(stream)
+    }
+
+    fn send(&mut self, session: &mut NfsDisk, stream: &mut Stream, lent: &mut [Option<Lent>]) {
+        while let Some(NfsOutgoing {
+            call,
+            payload,
+            padding,
+        }) = session.pull()
+        {
+            stream.push_bytes(session.calls().head(call));
+            match payload {
+                NfsPayload::None => {}
+                NfsPayload::Buf { start, len } => {
+                    let held = &mut lent[usize::from(call)];
+                    let held = *held
+                        .get_or_insert_with(|| stream.lend(std::mem::take(session.data(call))));
+                    stream.push_lent(held, start, len);
+                }
+                NfsPayload::Zeros(len) => stream.push_zeros(len),
+            }
+            if padding > 0 {
+                stream.push_zeros(padding);
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        session: &mut NfsDisk,
+        stream: &mut Stream,
+        now: Nanos,
+    ) -> Result<(), NfsViolation> {
+        loop {
+            match self.receiving {
+                Receiving::Data(read) => {
+                    let Some(PayloadPlace::Buf(buf)) = stream.take_placed() else {
+                        return Ok(());
+                    };
+                    *session.data(read.call) = buf;
+                    self.receiving = Receiving::Padding(read);
+                }
+                Receiving::Padding(read) => {
+                    if stream.bytes().len() < read.padding {
+                        return Ok(());
+                    }
+                    stream.consume(read.padding);
+                    self.receiving = Receiving::Record;
+                    session.on_read(&read, now)?;
+                }
+                Receiving::Record => {
+                    if !self.receive_record(session, stream, now)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_loss(&mut self, session: &mut NfsDisk, placed: Option<Buf>) {
+        if let (Some(buf), Receiving::Data(read)) = (placed, self.receiving) {
+            *session.data(read.call) = buf;
+        }
+        self.receiving = Receiving::Record;
+    }
+}
+
+impl NfsProtocol {
+    /// Handles one record, or the beginning of one; `false` if more has to arrive.
+    fn receive_record(
+        &mut self,
+        session: &mut NfsDisk,
+        stream: &mut Stream,
+        now: Nanos,
+    ) -> Result<bool, NfsViolation> {
+        let bytes = stream.bytes();
+        match session.calls().examine(bytes)? {
+            NfsIncoming::More => Ok(false),
+            NfsIncoming::Reply { call, len } => {
+                session.on_reply(call, &bytes[MARK_BYTES..MARK_BYTES + len], now)?;
+                stream.consume(MARK_BYTES + len);
+                Ok(true)
+            }
+            NfsIncoming::Data(read) => {
+                let total = read.head_len + read.len as usize + read.padding;
+                if !stream.wants_place(total - bytes.len(), total) {
+                    return Ok(false);
+                }
+                stream.consume(read.head_len);
+                let start = session.place_of(&read) as u64;
+                let buf = std::mem::take(session.data(read.call));
+                stream.place(PayloadPlace::Buf(buf), start, read.len as usize);
+                self.receiving = Receiving::Data(read);
+                Ok(true)
+            }
+            NfsIncoming::Fragments => {
+                let NfsCollected { consumed, reply } = session.calls().collect(bytes)?;
+                stream.consume(consumed);
+                match reply {
+                    Some((call, record)) => session.on_reply(call, &record, now).map(|()| true),
+                    None => Ok(false),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! NFS URLs, and everything they configure.
+//!
+//! ```text
+//! nfs://server[:port]/export/path/file
+//! ```
+//!
+//! The path may be percent-encoded. It doesn't say where the export ends: the server does. The one rule: the identity
+//! that calls carry is the process's own unless the URL names another one.
+
+use std::time::Duration;
+
+use brunt_block::open::host_and_port;
+use brunt_block::socket::SocketOptions;
+use brunt_block::table::{OpenError, UrlOptions};
+use brunt_core::device_url::{percent_decode, percent_encode};
+use brunt_wire::nfs::NAME_BYTES_MAX;
+use brunt_wire::nfs::mount::MOUNT_PATH_BYTES_MAX;
+
+/// Maximum connections of one device.
+const CONNECTIONS_MAX: u64 = 16;
+
+/// Keys with a one-line help text each, for the table of backends.
+pub const OPTIONS: &[(&str, &str)] = &[
+    (
+        "create",
+        "yes: create the file, or extend it to size; never truncates",
+    ),
+    ("size", "size of the file, with create=yes"),
+    (
+        "uid",
+        "user id in every call (AUTH_SYS); default: this process's",
+    ),
+    ("gid", "group id in every call; default: this process's"),
+    (
+        "write_back",
+        "yes (default): writes are UNSTABLE, and stable after a flush (COMMIT); no: each is FILE_SYNC",
+    ),
+    (
+        "port",
+        "NFS port, like the port after the host; default: the port mapper is asked",
+    ),
+    (
+        "mountport",
+        "port of the MOUNT service; default: the port mapper is asked",
+    ),
+    (
+        "reserved_port",
+        "yes: call from ports below 1024, as Linux's server demands by default; needs root; no (default)",
+    ),
+    ("connections", "connections per thread, 1 to 16; default 1"),
+    (
+        "timeout",
+        "time limit for connecting and for each attempt at a call; default 30s",
+    ),
+    (
+        "reconnect",
+        "how long to try to re-establish a lost connection; default 60s; 0: never try",
+    ),
+    ("tries", "maximum attempts per call; default 8"),
+    ("block", "logical block size, 512 or 4096; default 512"),
+    ("read_only", "yes: refuse writes"),
+    (
+        "send_buffer",
+        "socket send buffer; default: chosen by the kernel",
+    ),
+    (
+        "receive_buffer",
+        "socket receive buffer; default: chosen by the kernel",
+    ),
+    (
+        "no_delay",
+        "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on",
+    ),
+    (
+        "congestion",
+        "TCP congestion control, such as cubic; default: chosen by the kernel",
+    ),
+];
+
+/// What is wrong with an NFS URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NfsUrlError {
+    /// The scheme is not followed by `//`.
+    #[error("'//' must follow the scheme")]
+    NoSlashes,
+    /// Not a name or an address, or the port is 0 or invalid.
+    #[error("server[:port] is invalid")]
+    Host,
+    /// No file below an export, a component that is empty or too long, or one that is badly encoded.
+    #[error(
+        "the path names a file below an export, in at most 1024 bytes, without '.' and '..', percent-encoded where a \
+         URL needs it"
+    )]
+    Path,
+    /// Both `:port` and `port=`.
+    #[error("the port is given twice, after the server and as an option")]
+    TwoPorts,
+    /// `size` without `create`, or the other way round.
+    #[error("create=yes and size= belong together")]
+    Size,
+}
+
+impl From<NfsUrlError> for OpenError {
+    fn from(error: NfsUrlError) -> OpenError {
+        OpenError::Url {
+            source: Box::new(error),
+            advice: "an NFS URL is nfs://server[:port]/export/path/file, with ?create=yes&size=1GiB for a new file",
+        }
+    }
+}
+
+/// The configuration given by a URL and its options.
+#[derive(Clone, Debug)]
+pub struct NfsConfig {
+    /// The server.
+    pub host: String,
+    /// The NFS port; `None`: the port mapper knows it.
+    pub port: Option<u16>,
+    /// The port of the MOUNT service; `None`: the port mapper knows it.
+    pub mount_port: Option<u16>,
+    /// The components of the path to the file.
+    pub path: Vec<String>,
+    /// The size in bytes up to which the file is created or extended.
+    pub create_bytes: Option<u64>,
+    /// The user in every call.
+    pub uid: u32,
+    /// The group in every call.
+    pub gid: u32,
+    /// Completed writes are stable only after a flush; otherwise as soon as they complete.
+    pub write_back: bool,
+    /// Call from ports below 1024.
+    pub reserved_port: bool,
+    /// Connections of each thread's device.
+    pub connections: u32,
+    /// Time limit for one attempt of a call, and for connecting.
+    pub timeout: Duration,
+    /// How long to try to reconnect after a loss.
+    pub reconnect: Duration,
+    /// Maximum attempts per call.
+    pub tries: u32,
+    /// Logical block size in bytes.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Socket options of every connection.
+    pub sockets: SocketOptions,
+}
+
+impl NfsConfig {
+    /// The server, for messages.
+    pub fn server(&self) -> String {
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        match self.port {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        }
+    }
+
+    /// The URL without its options, for messages.
+    pub fn name(&self) -> String {
+        format!(
+            "nfs://{}{}",
+            self.server(),
+            percent_encode(&self.path_text(self.path.len()))
+        )
+    }
+
+    /// The first `count` components of the path.
+    pub fn path_text(&self, count: usize) -> String {
+        let components = self.path[..count].iter();
+        let text: String = components.flat_map(|component| ["/", component]).collect();
+        if text.is_empty() {
+            "/".to_string()
+        } else {
+            text
+        }
+    }
+
+    /// Parses what follows the scheme and the colon, and the options.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be correct.
+    pub fn parse(place: &str, options: &mut UrlOptions) -> Result<NfsConfig, OpenError> {
+        let rest = place.strip_prefix("//").ok_or(NfsUrlError::NoSlashes)?;
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // No server offers NFS on port 0, so it stands for none.
+        let (host, given) = host_and_port(host, 0).ok_or(NfsUrlError::Host)?;
+        let option = port(options, "port")?;
+        let port_given = match (given, option) {
+            (0, option) => option,
+            (_, Some(_)) => return Err(NfsUrlError::TwoPorts.into()),
+            (given, None) => Some(given),
+        };
+        let create = options.flag("create")?.unwrap_or(false);
+        let create_bytes = match (create, options.size("size")?) {
+            (true, Some(bytes)) => Some(bytes),
+            (false, None) => None,
+            _ => return Err(NfsUrlError::Size.into()),
+        };
+        let mut id = |key, own| options.number(key, u64::from(own), 0, u32::MAX.into());
+        let uid = id("uid", rustix::process::geteuid().as_raw())? as u32;
+        let gid = id("gid", rustix::process::getegid().as_raw())? as u32;
+        Ok(NfsConfig {
+            host,
+            port: port_given,
+            mount_port: port(options, "mountport")?,
+            path: components(path)?,
+            create_bytes,
+            uid,
+            gid,
+            write_back: options.flag("write_back")?.unwrap_or(true),
+            reserved_port: options.flag("reserved_port")?.unwrap_or(false),
+            connections: options.number("connections", 1, 1, CONNECTIONS_MAX)? as u32,
+            timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
+            reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,
+            tries: options.number("tries", 8, 1, 1_000_000)? as u32,
+            block_bytes: options.block()?.unwrap_or(512),
+            read_only: options.flag("read_only")?.unwrap_or(false),
+            sockets: SocketOptions::take(options)?,
+        })
+    }
+}
+
+fn port(options: &mut UrlOptions, key: &str) -> Result<Option<u16>, OpenError> {
+    let port = options.number(key, 0, 1, u16::MAX.into())?;
+    Ok((port > 0).then_some(port as u16))
+}
+
+fn components(path: &str) -> Result<Vec<String>, NfsUrlError> {
+    let decoded = percent_decode(path).filter(|path| path.len() < MOUNT_PATH_BYTES_MAX as usize);
+    let decoded = decoded.ok_or(NfsUrlError::Path)?;
+    let components: Vec<String> = decoded.split('/').map(str::to_string).collect();
+    let fits = |name: &String| {
+        !matches!(name.as_str(), "" | "." | "..") && name.len() <= NAME_BYTES_MAX as usize
+    };
+    match components.iter().all(fits) {
+        true => Ok(components),
+        false => Err(NfsUrlError::Path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(rest: &str) -> Result<NfsConfig, OpenError> {
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = UrlOptions::default();
+        for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            options.set(key, value);
+        }
+        NfsConfig::parse(place, &mut options)
+    }
+
+    #[test]
+    fn urls() {
+        let check =
+            |rest: &str, name: &str| assert_eq!(parse(rest).unwrap().name(), name, "{rest}");
+        check("//h/e/disk", "nfs://h/e/disk");
+        check("//h:2050/disk", "nfs://h:2050/disk");
+        check("//h/e/disk?port=2050", "nfs://h:2050/e/disk");
+        check("//[::1]:9/e/a%3Fb", "nfs://[::1]:9/e/a%3Fb");
+        let config =
+            parse("//h/e/d/f?create=yes&size=1MiB&uid=7&gid=8&mountport=9&write_back=no").unwrap();
+        assert_eq!((config.uid, config.gid, config.mount_port), (7, 8, Some(9)));
+        assert_eq!(
+            (config.port, config.create_bytes, config.write_back),
+            (None, Some(1 << 20), false)
+        );
+        assert_eq!(
+            (config.path_text(2), config.path_text(0)),
+            ("/e/d".to_string(), "/".to_string())
+        );
+        let config = parse("//h/disk").unwrap();
+        assert_eq!(config.uid, rustix::process::geteuid().as_raw());
+    }
+
+    #[test]
+    fn mistakes() {
+        let check = |rest: &str, words: &str| {
+            let error = parse(rest).expect_err(rest).to_string();
+            assert!(error.contains(words), "{rest}: {error}");
+        };
+        check("h/d", "'//'");
+        check("//h:0/d", "server[:port]");
+        check("//h", "names a file");
+        check("//h/e//f", "names a file");
+        check("//h/e/../f", "names a file");
+        check("//h/%zz", "names a file");
+        check(&format!("//h/{}", "x/".repeat(512)), "names a file");
+        check("//h:1/d?port=2", "twice");
+        check("//h/d?port=0", "1 to 65535");
+        check("//h/d?create=yes", "belong together");
+        check("//h/d?size=1MiB", "belong together");
+        check("//h/d?uid=-1", "0 to 4294967295");
+        check("//h/d?block=1000", "512 or 4096");
+    }
+}

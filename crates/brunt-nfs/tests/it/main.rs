@@ -1,0 +1,6 @@
+//! The integration tests of brunt-nfs, one module each: linked into one binary and run in parallel.
+
+mod ganesha;
+mod server;
+#[path = "../../../brunt-block/tests/it/suite.rs"]
+mod suite;
