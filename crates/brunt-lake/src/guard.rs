@@ -149,6 +149,17 @@ pub(crate) fn sum_part(path: &Path) -> Result<u64, LakeError> {
     sums::sum_file(&file).map_err(LakeError::io(path))
 }
 
+/// Refuses a part whose bytes are not those with this checksum ([`sum_part`]).
+pub(crate) fn check_sum(path: &Path, expected: u64) -> Result<(), LakeError> {
+    if sum_part(path)? == expected {
+        return Ok(());
+    }
+    Err(LakeError::Damaged {
+        path: path.to_path_buf(),
+        what: "the file is not what was written (checksum)".into(),
+    })
+}
+
 /// Refuses a part with an unexpected number of rows.
 pub(crate) fn check_rows(path: &Path, found: u64, expected: u64) -> Result<(), LakeError> {
     if found == expected {

@@ -5,7 +5,7 @@
 //! and an error otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a table
 //! of the same name with just those.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
+use crate::guard;
 use crate::integer_times::twin_name;
 use crate::snapshot::LakeSnapshot;
 use crate::sums::Sums;
@@ -128,19 +129,37 @@ pub struct SoundTable {
     pub damaged: Vec<LakeError>,
 }
 
-/// The parts of a table that have valid footers and all required columns. Reads only footers.
+/// The parts of a table that have valid footers and all required columns. With `verify`, all that engines read of them
+/// must also match its checksums; otherwise, only footers are read.
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part belongs to another table.
 pub fn sound_parts(
     snapshot: &LakeSnapshot,
     table: &'static Table,
+    verify: bool,
 ) -> Result<SoundTable, LakeError> {
     let mut sound = SoundTable::default();
+    let listed = snapshot
+        .catalog()
+        .map_or(&[][..], |all| all.parts(table.name));
+    let sums: HashMap<PathBuf, u64> = listed
+        .iter()
+        .filter_map(|part| Some((snapshot.root().join(&part.path), part.sum?)))
+        .collect();
     // For each group, the number of files that lack each column.
     let mut missing: Vec<Vec<usize>> = Vec::new();
     for file in snapshot.parts(table)? {
-        let part = match PartReader::open(file.path.clone(), table) {
+        let opened = PartReader::open(file.path.clone(), table).and_then(|part| {
+            match sums.get(&file.path) {
+                _ if !verify => {}
+                // The catalog's checksum covers indexes, too.
+                Some(sum) => guard::check_sum(&file.path, *sum)?,
+                None => part.verify()?,
+            }
+            Ok(part)
+        });
+        let part = match opened {
             Ok(part) => part,
             Err(error) if error.is_of_one_part() => {
                 sound.damaged.push(error);

@@ -535,6 +535,37 @@ fn a_lake_without_its_catalog_is_left_alone() {
     succeed(brunt().args(arguments("compact")), 60);
 }
 
+/// An engine doesn't notice changed bytes in a part, so it doesn't get that part: it is named.
+#[test]
+fn changed_bytes_do_not_change_answers() {
+    let Some(_) = Duckdb::find() else { return };
+    let folder = TempDir::new("lake-bytes");
+    let trace = capture(&folder, "nfs3-small.pcap.zst", "1");
+    let ask = || {
+        let question = "select count(*) as n, sum(hash(o)::hugeint)::text as h from operations o";
+        run_within(
+            brunt().args(["--json", "sql"]).arg(&trace).arg(question),
+            120,
+        )
+    };
+    let right = ask();
+    assert!(right.status.success());
+    let (part, _) = parquet_files(&trace.join("operations"))
+        .pop_first()
+        .unwrap();
+    let whole = std::fs::read(&part).unwrap();
+    for at in (0..10).map(|tenth| 4 + tenth * whole.len() / 12) {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        std::fs::write(&part, changed).unwrap();
+        let told = String::from_utf8_lossy(&ask().stderr).into_owned();
+        let name = part.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains(name), "byte {at}: {told}");
+    }
+    std::fs::write(&part, &whole).unwrap();
+    assert_eq!(ask().stdout, right.stdout);
+}
+
 /// Traces that cannot be added are refused by name, and damaged files are left in place.
 #[test]
 fn refusals_and_damage() {

@@ -30,8 +30,8 @@ use brunt_wire::sheepdog::{SheepdogOpcode, SheepdogRequest, data_object, inode_o
 pub use receive::{SheepdogPayload, SheepdogViolation};
 
 use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
+use super::device_errors::SheepdogResult;
 use super::objects::SheepdogObjects;
-use super::said::SheepdogResult;
 
 /// Maximum tasks of one session: ids carry the index in `INDEX_BITS` bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;

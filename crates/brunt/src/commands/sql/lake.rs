@@ -1,9 +1,11 @@
 //! Finds the tables that a statement names, with their parts in a folder. The one rule: an engine receives only parts
-//! that this program could read itself: of its version, with its columns, and with a complete footer.
+//! that this program could read itself: of its version, with its columns, and with a complete footer;
+//! and, if they aren't too large for that, with the bytes that were written.
 
 use std::path::Path;
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
+use brunt_core::units::format_size;
 use brunt_lake::integer_times::twin_name;
 use brunt_lake::reader::{SoundParts, SoundTable, sound_parts};
 use brunt_lake::{Column, ColumnKind, LakeError, LakeSnapshot, Table};
@@ -165,11 +167,17 @@ impl Lake {
             _snapshot: Some(snapshot.clone()),
             ..Lake::nothing()
         };
-        for table in tables.into_iter().filter(|table| wanted.has(table.name)) {
+        let tables: Vec<_> = tables
+            .into_iter()
+            .filter(|table| wanted.has(table.name))
+            .collect();
+        let bytes = bytes_of(&snapshot, &tables)?;
+        let verify = wanted.verify_up_to.is_some_and(|most| bytes <= most);
+        for table in tables {
             let SoundTable {
                 groups,
                 damaged: unsound,
-            } = sound_parts(&snapshot, table)?;
+            } = sound_parts(&snapshot, table, verify)?;
             damaged.extend(unsound);
             let files = groups.iter().flat_map(|group| &group.files);
             let bytes = files
@@ -186,6 +194,12 @@ impl Lake {
             .iter()
             .map(|error| format!("left out: {error}"))
             .collect();
+        if wanted.verify_up_to.is_some() && !verify {
+            lake.notes.push(format!(
+                "{} of tables are not compared with their checksums first; --verify does that",
+                format_size(bytes)
+            ));
+        }
         Ok(lake)
     }
 
@@ -198,6 +212,19 @@ impl Lake {
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes).sum()
     }
+}
+
+/// The size of all parts of these tables.
+fn bytes_of(snapshot: &LakeSnapshot, tables: &[&'static Table]) -> Result<u64, LakeError> {
+    let mut bytes = 0;
+    for table in tables {
+        let parts = snapshot.parts(table)?.into_iter();
+        bytes += parts
+            .filter_map(|part| part.path.metadata().ok())
+            .map(|about| about.len())
+            .sum::<u64>();
+    }
+    Ok(bytes)
 }
 
 fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
@@ -215,6 +242,8 @@ pub struct WantedTables<'a> {
     pub statement: Option<&'a str>,
     /// Whether the question is about traces, which results cannot answer.
     pub is_of_traces: bool,
+    /// Compare the tables with their checksums if they have at most this many bytes: engines don't. `None`: don't.
+    pub verify_up_to: Option<u64>,
 }
 
 impl WantedTables<'_> {

@@ -32,6 +32,9 @@ use lake::{Lake, WantedTables};
 use print::AnswerForm;
 use scratch::SqlScratch;
 
+/// Tables up to this size, all together, are compared with their checksums without being asked to.
+const VERIFIED_MAX: u64 = 1 << 30;
+
 /// Query the tables of a trace or of results with SQL, in DuckDB, Spark or Sail
 #[derive(clap::Args)]
 pub struct Sql {
@@ -79,6 +82,11 @@ pub struct Sql {
     /// Run the query, but print how many parts and bytes the engine read for it (DuckDB only).
     #[arg(long)]
     explain: bool,
+
+    /// Compare the question's tables with their checksums first, even above 1 GiB. Engines don't: they may answer from
+    /// changed bytes.
+    #[arg(long)]
+    verify: bool,
 
     /// Engine to use: `duckdb` runs the program $BRUNT_DUCKDB, or else `duckdb` or the Python module of that name;
     /// `spark` asks a Spark Connect server, Spark or Sail, through Python's pyspark ($BRUNT_PYTHON is the interpreter).
@@ -139,6 +147,7 @@ impl super::Subcommand for Sql {
             let wanted = WantedTables {
                 statement: None,
                 is_of_traces: false,
+                verify_up_to: None,
             };
             tables::print(&self.open(folder, &wanted, &scratch, output)?, output);
             return Ok(());
@@ -152,6 +161,7 @@ impl super::Subcommand for Sql {
         let wanted = WantedTables {
             statement: Some(statement),
             is_of_traces: named.is_some(),
+            verify_up_to: Some(if self.verify { u64::MAX } else { VERIFIED_MAX }),
         };
         let lake = self.open(folder, &wanted, &scratch, output)?;
         // Next to the requested file, so that it can be renamed once it is complete.
