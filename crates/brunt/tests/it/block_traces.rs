@@ -79,7 +79,7 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(answer.status.code(), Some(2), "{said}");
     assert!(
         said.contains("not in a supported block trace format")
-            && said.contains("--columns; there are blkreplay, vscsi1"),
+            && said.contains("--columns; formats are blkreplay, vscsi1"),
         "{said}"
     );
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));

@@ -529,7 +529,7 @@ fn what_cannot_be_sent_is_counted() {
         r#"
         B ip link set b0 mtu 1500; ip link set out0 mtu 1500
         A ip link set a0 arp off; B ip link set b0 arp off
-        bridge; grep -q 'give both one MTU' $WORK/notes
+        bridge; grep -q 'give both the same MTU' $WORK/notes
         A "$BENCH" capture {} --replay a0 >/dev/null
         sleep 1; end
         "#,
@@ -590,7 +590,7 @@ fn mistakes_are_refused() {
     let Some(text) = hosts(
         r#"
         ip link add x0 type veth peer name x1; ip link set x0 up; ip link set x1 up
-        "$BRUNT" bridge x0 x1 2>&1 | grep 'round for ever'
+        "$BRUNT" bridge x0 x1 2>&1 | grep 'circulate forever'
         ip link set x1 down; ip link set in0 down
         "$BRUNT" bridge in0 out0 2>&1 | grep 'ip link set in0 up'
         "#,

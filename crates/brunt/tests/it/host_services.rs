@@ -436,7 +436,7 @@ fn a_service_elsewhere_that_needs_root() {
     }
     assert!(!went_well, "{said}");
     assert!(
-        said.contains("service second: host far: it needs root's rights over that machine"),
+        said.contains("service second: host far: it needs root privileges on that machine"),
         "{said}"
     );
     assert!(
