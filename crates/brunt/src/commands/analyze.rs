@@ -155,7 +155,7 @@ pub(super) fn report(
 
 /// Reports what a capture without known operations contains.
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
-    let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
+    let failure = Failure::failed(format!("{name}: no NFSv3, NFSv4 or iSCSI operations"));
     let Some(found) = found else {
         return failure.advise("pass a file instead of a pipe to see what it contains");
     };

@@ -257,7 +257,7 @@ fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
     );
     assert!(text.contains("2 RPC calls of NFSv2 READ"), "{text}");
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("no NFS or iSCSI operations"), "{error}");
+    assert!(error.contains("no NFSv3, NFSv4 or iSCSI operations"), "{error}");
 }
 
 /// The latency of an unanswered request is unknown.
