@@ -92,6 +92,14 @@ fn wrong_files() {
         String::from_utf8_lossy(&output.stderr).contains("neither a pcap, a pcapng nor a snoop"),
         "{output:?}"
     );
+    std::fs::write(&file, "0,0,4096,R,0.25\n0,8,4096,R,1.25\n".repeat(9)).unwrap();
+    let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("block trace (spc)") && said.contains("brunt trace info"),
+        "{said}"
+    );
     let output = brunt(
         &["analyze", folder.path().join("absent").to_str().unwrap()],
         Stdio::null(),
