@@ -3,7 +3,7 @@
 -- `profile` of the report but for the working sets, which have a question of their own. A transfer is a read or write
 -- that succeeded; the others are counted as left out, by reason. It is sequential if it
 -- begins where the one that the same client asked of the file before, in the same direction, had ended: in the order of
--- requests, since answers overtake each other. Sizes are powers of two.
+-- requests, since answers overtake each other. Sizes are powers of two, and NULL without such transfers.
 WITH calls AS (
   SELECT direction, moved_bytes, latency_ns, outstanding, status, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client
@@ -64,13 +64,13 @@ SELECT cast(operations AS BIGINT) AS operations, cast(metadata_operations AS BIG
        cast(coalesce(read_operations, 0) AS BIGINT) AS read_operations,
        cast(coalesce(read_bytes, 0) AS BIGINT) AS read_bytes,
        cast(coalesce(read_sequential, 0) AS BIGINT) AS read_sequential,
-       cast(coalesce(read_size_p50_bytes, 0) AS BIGINT) AS read_size_p50_bytes,
-       cast(coalesce(read_size_p95_bytes, 0) AS BIGINT) AS read_size_p95_bytes,
+       cast(read_size_p50_bytes AS BIGINT) AS read_size_p50_bytes,
+       cast(read_size_p95_bytes AS BIGINT) AS read_size_p95_bytes,
        cast(coalesce(write_operations, 0) AS BIGINT) AS write_operations,
        cast(coalesce(write_bytes, 0) AS BIGINT) AS write_bytes,
        cast(coalesce(write_sequential, 0) AS BIGINT) AS write_sequential,
-       cast(coalesce(write_size_p50_bytes, 0) AS BIGINT) AS write_size_p50_bytes,
-       cast(coalesce(write_size_p95_bytes, 0) AS BIGINT) AS write_size_p95_bytes,
+       cast(write_size_p50_bytes AS BIGINT) AS write_size_p50_bytes,
+       cast(write_size_p95_bytes AS BIGINT) AS write_size_p95_bytes,
        cast(duration_ns AS BIGINT) AS duration_ns, cast(waited_ns AS BIGINT) AS waited_ns,
        cast(waited_ns AS DOUBLE) / nullif(duration_ns, 0) AS outstanding_mean,
        coalesce(outstanding_max, 0) AS outstanding_max

@@ -422,12 +422,16 @@ fn workload(report: &Report) -> Option<Section> {
     let (p, d) = (&report.profile, &report.duplicates);
     let mut section = Section::new("Workload");
     let transfer = |name: &str, t: &TransferRow| {
-        let size = |bytes: u64| Cell::number(Unit::Bytes.show(bytes as f64));
+        let cell = |unit: Unit, figure: Option<f64>| match figure {
+            Some(figure) => Cell::number(unit.show(figure)),
+            None => Cell::Empty,
+        };
+        let size = |bytes: Option<u64>| cell(Unit::Bytes, bytes.map(|bytes| bytes as f64));
         vec![
             Cell::text(name),
             Cell::number(count(t.operations as f64)),
-            size(t.bytes),
-            Cell::number(Unit::Share.show(t.sequential_share)),
+            size(Some(t.bytes)),
+            cell(Unit::Share, t.sequential_share),
             size(t.size_p50_bytes),
             size(t.size_p95_bytes),
         ]

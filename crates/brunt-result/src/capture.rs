@@ -92,15 +92,15 @@ pub struct LatencyRow {
     pub error_percent: f64,
 }
 
-/// Reads and writes.
+/// Reads or writes. The share and the sizes are `null` if there were none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct TransferRow {
     pub operations: u64,
     pub bytes: u64,
-    pub sequential_share: f64,
-    pub size_p50_bytes: u64,
-    pub size_p95_bytes: u64,
+    pub sequential_share: Option<f64>,
+    pub size_p50_bytes: Option<u64>,
+    pub size_p95_bytes: Option<u64>,
 }
 
 /// The workload profile.

@@ -126,7 +126,9 @@ fn next(
         let bytes = unpacked(member.bytes).map_err(io(name.clone()))?;
         match FileStream::open(name, bytes, stated, options) {
             Ok(stream) => return Ok(Some(stream)),
-            Err(TraceError::UnknownFormat { .. }) => pass_over(member.name),
+            Err(TraceError::UnknownFormat { .. } | TraceError::PacketCapture { .. }) => {
+                pass_over(member.name)
+            }
             Err(error) => return Err(error),
         }
     }

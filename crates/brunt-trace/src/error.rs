@@ -58,6 +58,12 @@ pub enum TraceError {
         /// The format that fits most of it, if any.
         closest: Option<Closest>,
     },
+    /// It is a capture of network traffic.
+    #[error("{path} is a packet capture, not a block trace")]
+    PacketCapture {
+        /// The file.
+        path: String,
+    },
     /// A format fits, but the result is implausible.
     #[error(
         "{path} fits {format}, but {backwards_percent} % of its rows would go back in time: it is probably something else"

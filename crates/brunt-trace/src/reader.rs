@@ -430,6 +430,22 @@ mod tests {
     }
 
     #[test]
+    fn packet_captures_are_named() {
+        let pcap = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\0\x01\0\0\0";
+        let pcapng = b"\x0a\x0d\x0d\x0a\x1c\0\0\0\x4d\x3c\x2b\x1a\x01\0\0\0";
+        let snoop = b"snoop\0\0\0\0\0\0\x02\0\0\0\x04";
+        for head in [&pcap[..], pcapng, snoop] {
+            let error = open([head, &[7; 4096]].concat(), false).err();
+            assert!(
+                matches!(error, Some(TraceError::PacketCapture { .. })),
+                "{head:?}"
+            );
+        }
+        let error = open(b"\xd4\xc3\xb2\xa1\x07".repeat(99), false).err();
+        assert!(matches!(error, Some(TraceError::UnknownFormat { .. })));
+    }
+
+    #[test]
     fn what_is_no_trace_is_refused() {
         for bytes in [&b""[..], b"hello\n", &[0; 4096]] {
             assert!(matches!(

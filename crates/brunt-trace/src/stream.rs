@@ -71,6 +71,23 @@ pub(crate) trait RequestSource: Send {
     }
 }
 
+/// Whether a file begins as captures of packets do: pcap in either byte order, pcapng, or snoop (RFC 1761).
+fn is_packet_capture(head: &[u8]) -> bool {
+    let word = |at: usize| head.get(at..at + 4).unwrap_or_default();
+    // Times in micro- or nanoseconds; then version 2.4.
+    let big = [[0xa1, 0xb2, 0xc3, 0xd4], [0xa1, 0xb2, 0x3c, 0x4d]];
+    let pcap = big.into_iter().any(|magic| {
+        let mut little = magic;
+        little.reverse();
+        (word(0) == magic && word(4) == [0, 2, 0, 4])
+            || (word(0) == little && word(4) == [2, 0, 4, 0])
+    });
+    // The byte-order magic of the first section.
+    let pcapng = word(0) == [0x0a, 0x0d, 0x0d, 0x0a]
+        && (word(8) == [0x1a, 0x2b, 0x3c, 0x4d] || word(8) == [0x4d, 0x3c, 0x2b, 0x1a]);
+    pcap || pcapng || head.starts_with(b"snoop\0\0\0")
+}
+
 /// A file being decoded.
 pub(crate) struct FileStream {
     path: String,
@@ -107,6 +124,7 @@ impl FileStream {
         let cut = cut_of(read, &piece).map_err(io)?;
         let format = match format {
             Some(format) => format,
+            None if is_packet_capture(&piece) => return Err(TraceError::PacketCapture { path }),
             None => match detect(&piece, piece.len() < HEAD_BYTES) {
                 Candidates::One(name) => {
                     format_named(name).expect("detected by its line in the table")

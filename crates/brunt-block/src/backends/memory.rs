@@ -4,8 +4,12 @@
 use std::io;
 use std::sync::Arc;
 
+use brunt_core::device_url::split_options;
+use brunt_core::units::parse_size;
+
+use super::array::{in_brackets, split};
 use super::immediate::Immediate;
-use crate::open::{BackendEntry, OpenError};
+use crate::open::{BackendEntry, NESTING_MAX, OpenError};
 use crate::sparse::{Allocation, SparseMemory};
 use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
@@ -32,6 +36,29 @@ pub const ENTRY: BackendEntry = BackendEntry {
 /// Address space reserved for growth: this multiple of the size, but at least `ROOM_BYTES_MIN`.
 const ROOM_FACTOR: u64 = 16;
 const ROOM_BYTES_MIN: u64 = 64 << 30;
+
+/// Bytes of memory that a device may take once all of it has been written: the sizes of the `memory:` devices in its URL,
+/// those within arrays and joins included. Opens nothing, and skips invalid parts; opening reports them.
+pub fn memory_in(url: &str) -> u64 {
+    memory_within(url, NESTING_MAX - 1)
+}
+
+fn memory_within(url: &str, nesting_left: u32) -> u64 {
+    let (place, _) = split_options(url.trim());
+    let members = match place.split_once(':') {
+        Some(("memory", size)) => return parse_size(size).unwrap_or(0),
+        Some(("array" | "join", members)) => members,
+        _ => return 0,
+    };
+    let Some(nesting_left) = nesting_left.checked_sub(1) else {
+        return 0;
+    };
+    let words = split(members).unwrap_or_default().into_iter();
+    words
+        .filter_map(|word| in_brackets(word.strip_prefix("spare=").unwrap_or(word)))
+        .map(|member| memory_within(member, nesting_left))
+        .fold(0, u64::saturating_add)
+}
 
 /// A disk in memory; see the module.
 pub struct MemoryBackend {
@@ -116,5 +143,29 @@ impl Backend for MemoryBackend {
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         Some(self.memory.allocation(offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_nested_devices_adds_up() {
+        let check =
+            |url: &str, mebibytes: u64| assert_eq!(memory_in(url), mebibytes << 20, "{url}");
+        check("memory:64MiB", 64);
+        check(" memory:64MiB?block=4096&delay=const:1ms", 64);
+        check("null:64MiB", 0);
+        check("/dev/memory:1MiB", 0);
+        check(
+            "array:raid1,[memory:1MiB?fault=off],[memory:2MiB],spare=[memory:4MiB]?retry=3",
+            7,
+        );
+        check(
+            "join:[array:raid0,chunk=64k,[memory:8MiB],[null:8MiB]],[memory:1MiB]",
+            9,
+        );
+        check("array:raid1,[memory:1MiB],[memory:lots", 0);
     }
 }

@@ -213,22 +213,25 @@ impl ProfileFigures {
 }
 
 impl Transfers {
-    /// Share of sequential transfers.
-    pub fn sequential_share(&self) -> f64 {
-        self.sequential as f64 / self.operations.max(1) as f64
+    /// Share of sequential transfers; `None` without transfers.
+    pub fn sequential_share(&self) -> Option<f64> {
+        (self.operations > 0).then(|| self.sequential as f64 / self.operations as f64)
     }
 
-    /// The size that a share `q` of the transfers does not exceed, as a power of two.
-    pub fn size_quantile(&self, q: f64) -> u64 {
+    /// The size that a share `q` of the transfers does not exceed, as a power of two; `None` without transfers.
+    pub fn size_quantile(&self, q: f64) -> Option<u64> {
+        if self.operations == 0 {
+            return None;
+        }
         let rank = rank(100.0 * q, self.operations);
         let mut below = 0;
         for (class, count) in self.by_size.iter().enumerate() {
             below += count;
             if below >= rank {
-                return 1 << class;
+                return Some(1 << class);
             }
         }
-        0
+        None
     }
 }
 
@@ -288,7 +291,12 @@ mod tests {
             assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
         }
         assert_eq!(figures.transfers[0].sequential, 999);
-        assert_eq!(figures.transfers[0].size_quantile(0.5), 65536);
+        assert_eq!(figures.transfers[0].size_quantile(0.5), Some(65536));
+        let written = &figures.transfers[1];
+        assert_eq!(
+            (written.size_quantile(0.95), written.sequential_share()),
+            (None, None)
+        );
         // 3000 calls of 2 ms in 1.5 s.
         assert_eq!(figures.outstanding(1.5), (4.0, 4));
     }

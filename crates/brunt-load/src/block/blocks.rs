@@ -188,11 +188,7 @@ fn ledger(
         key: "verify",
         what,
     };
-    // The largest grain that divides every block size and the alignment.
-    let grain = workload
-        .blocks
-        .iter()
-        .fold(area.align, |grain, block| gcd(grain, block.size.0));
+    let grain = grain_bytes(workload, area.align);
     assert!(grain as usize >= HEADER_BYTES, "sizes are multiples of 512");
     let len = area.len / grain * grain;
     if len / grain > GRAINS_MAX {
@@ -226,6 +222,12 @@ fn ledger(
         .transpose()
         .map_err(|failure| error(failure.to_string()))?;
     Ok(Some(Ledger::new(area.start, len, grain, run, journal)))
+}
+
+/// The largest grain that divides every block size and the alignment.
+pub(super) fn grain_bytes(workload: &Workload, align: u64) -> u64 {
+    let blocks = workload.blocks.iter();
+    blocks.fold(align, |grain, block| gcd(grain, block.size.0))
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -17,6 +17,7 @@ pub mod engine;
 pub mod generator;
 mod hosted;
 pub mod journals;
+mod memory;
 mod passes;
 pub mod pattern;
 pub mod seeded;

@@ -99,6 +99,10 @@ fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
         TraceError::Ambiguous { .. } => ("format", "; name the right one"),
         TraceError::UnknownFormat { .. } => ("format", "; name it if it is one of them"),
+        TraceError::PacketCapture { .. } => (
+            "trace",
+            "; 'brunt analyze' reports on its NFS and iSCSI traffic",
+        ),
         TraceError::Doubtful { .. } => ("format", "; name it if that is right"),
         TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
         TraceError::NoColumns { .. } => (

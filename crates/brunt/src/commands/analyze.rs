@@ -10,6 +10,7 @@ use brunt_capture::{
     run_file_parallel,
 };
 use brunt_report::capture::{self, Source};
+use brunt_trace::{TraceError, TraceOpenError, TraceReading};
 
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
@@ -155,7 +156,7 @@ pub(super) fn report(
 
 /// Reports what a capture without known operations contains.
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
-    let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
+    let failure = Failure::failed(format!("{name}: no NFSv3, NFSv4 or iSCSI operations"));
     let Some(found) = found else {
         return failure.advise("pass a file instead of a pipe to see what it contains");
     };
@@ -180,7 +181,17 @@ fn run<S: Sink + Send + 'static>(
     stop: impl FnMut() -> bool,
 ) -> Result<FileShares<S>, Failure> {
     let mistake = |error: SourceError| {
-        Failure::usage(error).advise("check the file with `capinfos` or `tcpdump -r`")
+        let format = match &error {
+            SourceError::NoCapture { .. } => trace_format(file),
+            SourceError::Io { .. } | SourceError::Damaged { .. } => None,
+        };
+        Failure::usage(error).advise(match format {
+            Some(format) => format!(
+                "it looks like a block trace ({format}): try 'brunt trace info {}'",
+                file.display()
+            ),
+            None => "check the file with `capinfos` or `tcpdump -r`".into(),
+        })
     };
     if sinks.len() == 1 && tap.is_none() {
         let outcome = run_file(file, sinks.remove(0), Limits::default(), stop).map_err(mistake)?;
@@ -198,6 +209,18 @@ fn run<S: Sink + Send + 'static>(
         ParallelError::Source(error) => mistake(error),
         error => Failure::failed(error),
     })
+}
+
+/// The format of a block trace, if the file is one. Pipes cannot be read again.
+fn trace_format(file: &Path) -> Option<&'static str> {
+    if !file.is_file() {
+        return None;
+    }
+    match TraceReading::default().open(&[file.to_path_buf()], None) {
+        Ok(reader) => Some(reader.format().name),
+        Err(TraceOpenError::Trace(TraceError::NoOperation { format, .. })) => Some(format),
+        Err(_) => None,
+    }
 }
 
 /// The combined results of all parsers.

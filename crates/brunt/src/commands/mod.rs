@@ -20,6 +20,7 @@ mod lab;
 mod lake;
 mod man;
 mod measure;
+mod memory_need;
 mod overrides;
 mod probe;
 mod record;

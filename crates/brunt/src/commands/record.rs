@@ -392,7 +392,7 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     // Not a failure: the capture may have ended before its first operation.
     if !report::is_understood(&report) {
         output.note(format_args!(
-            "{}: no NFS or iSCSI operations in this trace",
+            "{}: no NFSv3, NFSv4 or iSCSI operations in this trace",
             folder.display()
         ));
     }

@@ -38,7 +38,7 @@ use super::experiment_file::{import_job, read_as};
 use super::overrides::{Override, Overrides};
 use super::require::RequireFlags;
 use super::run_check::{self, Check};
-use super::{Subcommand, detach, report};
+use super::{Subcommand, detach, memory_need, report};
 use crate::cli::{Done, Failure, Output};
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::metrics::run::RunMetrics;
@@ -325,6 +325,7 @@ impl Entered<'_> {
             .for_each(|warning| output.note(warning));
         // Open targets for writing only if they are written.
         plan.find_written().map_err(Failure::usage)?;
+        memory_need::note_run(&experiment, &plan, output);
         // Start the bridges first: targets are opened through them.
         reach(&plan, &experiment.reached_hosts(), lab, output)?;
         let bridges = bridges(&experiment, &plan, output)?;

@@ -20,7 +20,7 @@ use brunt_study::fault::overlaps;
 use brunt_study::study::describe;
 use serde_json::json;
 
-use super::{run, target};
+use super::{memory_need, run, target};
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 use crate::lab::WatchedAt;
@@ -54,11 +54,13 @@ pub(super) fn check(
             if let Err(error) = plan.find_written() {
                 output.note(error);
             }
+            memory_need::note_run(experiment, plan, output);
         }
         Check::Open => {
             let hosts = experiment.hosts().map_err(Failure::usage)?;
             let (lab, _, scratch) = run::enter(experiment, &hosts, WatchedAt::default())?;
             plan.find_written().map_err(Failure::usage)?;
+            memory_need::note_run(experiment, plan, output);
             plan.check_engines().map_err(Failure::usage)?;
             run::reach(plan, &experiment.reached_hosts(), lab.as_ref(), output)?;
             let _bridges = run::bridges(experiment, plan, output)?;
@@ -197,7 +199,7 @@ fn urls(target: &Target) -> Result<Vec<String>, Failure> {
 }
 
 /// The URL that is measured; a sink has none.
-fn target_url(target: &Target) -> Result<Option<String>, Failure> {
+pub(super) fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     match target.role() {
         None => Ok(Some(target.url.clone())),
         Some(role) if role.luns().is_none() => Ok(None),

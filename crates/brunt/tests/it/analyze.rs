@@ -92,6 +92,14 @@ fn wrong_files() {
         String::from_utf8_lossy(&output.stderr).contains("neither a pcap, a pcapng nor a snoop"),
         "{output:?}"
     );
+    std::fs::write(&file, "0,0,4096,R,0.25\n0,8,4096,R,1.25\n".repeat(9)).unwrap();
+    let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("block trace (spc)") && said.contains("brunt trace info"),
+        "{said}"
+    );
     let output = brunt(
         &["analyze", folder.path().join("absent").to_str().unwrap()],
         Stdio::null(),
@@ -131,6 +139,14 @@ fn failed_requests_are_no_transfers_anywhere() {
         // Random blocks are sequential by chance now and then.
         assert!(profile["read"]["sequential_share"].as_f64().unwrap() < 0.01);
         assert_eq!(profile["read"]["size_p50_bytes"], 4096);
+        // There are no writes, and figures of none are unknown instead of 0.
+        assert_eq!(profile["write"]["operations"], 0);
+        for name in ["sequential_share", "size_p50_bytes", "size_p95_bytes"] {
+            assert!(
+                profile["write"].get(name).is_some_and(|it| it.is_null()),
+                "{name}"
+            );
+        }
         assert_eq!(profile["left_out"]["failed"], 1000);
         assert_eq!(profile["metadata_operations"], 0);
     }
@@ -257,7 +273,10 @@ fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
     );
     assert!(text.contains("2 RPC calls of NFSv2 READ"), "{text}");
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("no NFS or iSCSI operations"), "{error}");
+    assert!(
+        error.contains("no NFSv3, NFSv4 or iSCSI operations"),
+        "{error}"
+    );
 }
 
 /// The latency of an unanswered request is unknown.

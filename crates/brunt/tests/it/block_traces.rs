@@ -85,6 +85,29 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));
 }
 
+/// Packet captures have a command of their own, packed or not.
+#[test]
+fn a_packet_capture_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../testdata/nfs3-small.pcap.zst"
+    );
+    let mut pcap = b"\xd4\xc3\xb2\xa1\x02\0\x04\0".to_vec();
+    pcap.resize(4096, 0);
+    let plain = folder.path().join("x.pcap");
+    std::fs::write(&plain, pcap).expect("a file");
+    for path in [packed, plain.to_str().expect("a plain path")] {
+        let answer = info(&[path]);
+        let said = String::from_utf8_lossy(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("packet capture") && said.contains(&format!("brunt analyze {path}")),
+            "{said}"
+        );
+    }
+}
+
 /// The same trace as SPC, iolog, MSR, .load and Parquet yields the same stream of requests; slices are smaller.
 #[test]
 fn a_trace_is_converted_and_stays_the_same() {

@@ -167,14 +167,17 @@ fn write_profile(report: &Report, o: &mut String) {
     let p = &report.profile;
     let _ = writeln!(o, "\nWorkload profile");
     for (name, t) in [("read", &p.read), ("write", &p.write)] {
+        let size = |bytes: Option<u64>| bytes.map_or("-".into(), format_size);
+        let sequential = t
+            .sequential_share
+            .map_or("    -".into(), |share| format!("{:>3.0} %", 100.0 * share));
         let _ = writeln!(
             o,
-            "  {name:<6}{:>10} ops {:>10}  {:>3.0} % sequential  half <= {}, 95 % <= {}",
+            "  {name:<6}{:>10} ops {:>10}  {sequential} sequential  half <= {}, 95 % <= {}",
             t.operations,
             format_size(t.bytes),
-            100.0 * t.sequential_share,
-            format_size(t.size_p50_bytes),
-            format_size(t.size_p95_bytes)
+            size(t.size_p50_bytes),
+            size(t.size_p95_bytes)
         );
     }
     let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);

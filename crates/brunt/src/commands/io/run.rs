@@ -10,6 +10,7 @@ use brunt_core::output::OutputFile;
 use brunt_load::transfer::{RangeTransfer, TransferError, Work};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::super::memory_need;
 use super::report::report;
 use super::{Checksum, Pattern, Range};
 use crate::cli::{Done, Failure, Output};
@@ -98,6 +99,12 @@ impl<'a> Run<'a> {
             )));
         }
         let count = count.unwrap_or(once);
+        let written = match &self.job {
+            Job::Write { .. } => self.length.min(count.saturating_mul(bs)),
+            Job::Read { .. } | Job::Verify { .. } => 0,
+        };
+        let buffers = bs.saturating_mul(depth.into());
+        memory_need::note_device(&self.range.url, written, buffers, self.output);
         let transfer = RangeTransfer {
             work,
             start: offset,

@@ -109,6 +109,9 @@ fn failure(error: TraceError) -> Failure {
             "set it with --format, or describe its columns with --columns; formats are {}, {PACKINGS}",
             format_names()
         )),
+        TraceError::PacketCapture { path } => Failure::usage(&error).advise(format!(
+            "'brunt analyze {path}' reports on its NFS and iSCSI traffic"
+        )),
         TraceError::Doubtful { format, .. } => Failure::usage(&error).advise(format!(
             "if it is, write --format {format}; otherwise describe its columns with --columns"
         )),
