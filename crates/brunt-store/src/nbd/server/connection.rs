@@ -38,6 +38,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
 
 /// Shorter data may be queued as a copy, like replies without data.
 const SMALL_DATA_BYTES_MAX: u64 = 1024;
+/// A client that has taken all its replies after this much data goes before others. More than sockets usually buffer.
+const PROVEN_BYTES: u64 = 4 << 20;
 /// A connection that waits for memory looks for stuck ones every twentieth of the time after which they are, within
 /// these bounds.
 const STUCK_CHECK_MIN: Duration = Duration::from_millis(10);
@@ -76,7 +78,7 @@ pub(super) fn run(
 ) -> Result<(), NbdServeError> {
     let ring = Ring::new(RingConfig {
         entries: 256,
-        arena_bytes: memory.limits().own_bytes,
+        arena_bytes: memory.limits().arena_bytes,
         ..RingConfig::default()
     })?;
     if let Socket::Tcp(socket) = &socket {
@@ -120,9 +122,11 @@ pub(super) fn run(
         arriving: None,
         held_bytes: 0,
         share: &mut share,
+        own_bytes: memory.limits().own_bytes,
         stuck_after: memory.limits().stuck_after,
         base_bytes: ring.pool().heap_bytes(),
         promised_bytes: 0,
+        data_bytes: 0,
         small_bytes: 0,
         freed_bytes: 0,
         leaving: false,
@@ -273,11 +277,15 @@ struct ServedConnection<'a, 'b> {
     held_bytes: usize,
     /// Its part of the memory of all connections.
     share: &'a mut Share<'b>,
+    /// Heap memory that needs no reservation.
+    own_bytes: usize,
     stuck_after: Duration,
     /// Heap memory of the ring's pool that is not for requests: the receive buffer's, if the arena is small.
     base_bytes: usize,
     /// Reserved for encrypting the replies to reads at the device.
     promised_bytes: usize,
+    /// Bytes of data read and written by the client.
+    data_bytes: u64,
     /// Bytes of replies without data since the queue was last empty.
     small_bytes: usize,
     /// Memory freed because others wait, and not yet returned to the kernel.
@@ -349,13 +357,21 @@ impl ServedConnection<'_, '_> {
                 brunt_block::buffer::give_back();
             }
         }
-        let used = pool.heap_bytes().saturating_sub(self.base_bytes);
-        self.share.set(used + self.promised_bytes);
+        self.share.set(self.shared_bytes(0));
+    }
+
+    /// Bytes of the shared memory that it needs with `more` bytes than now.
+    fn shared_bytes(&self, more: usize) -> usize {
+        let used = self.ring.pool().heap_bytes() + self.promised_bytes + more;
+        used.saturating_sub(self.base_bytes + self.own_bytes)
     }
 
     /// Records for others whether this connection waits for its client.
-    fn note(&self, event: StreamEvent) {
+    fn note(&mut self, event: StreamEvent) {
         let unsent = self.channel.queued_bytes() > 0;
+        if !unsent && self.data_bytes >= PROVEN_BYTES {
+            self.share.prove();
+        }
         // A payload is waited for only while it is being received.
         let missing = self.arriving.is_some() && self.has_room();
         let progress = if unsent { event.sent } else { event.received };
@@ -378,10 +394,10 @@ impl ServedConnection<'_, '_> {
         if len > 0 {
             bytes += self.ring.pool().bytes_to_take(len);
         }
-        if !self.share.reserve(bytes) {
+        if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
             // Its own memory, kept for reuse, may be enough.
             self.account();
-            if !self.share.reserve(bytes) {
+            if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
                 return false;
             }
         }
@@ -583,10 +599,12 @@ impl ServedConnection<'_, '_> {
                 }
                 self.channel.push_buf(buf, len as usize);
                 self.tally.sent_bytes += len;
+                self.data_bytes += len;
             }
             _ => {
                 if command == brunt_wire::nbd::NbdCommand::Write {
                     self.tally.received_bytes += len;
+                    self.data_bytes += len;
                 }
                 self.push_small(&self.requests.done(cookie, offset));
             }

@@ -1,8 +1,9 @@
 //! Memory for the data of requests and replies, shared by all connections of a server. A connection reserves memory
-//! before it takes a buffer from the heap; buffers of its ring's arena are its own and need no reservation, so that
-//! small requests never wait.
+//! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no reservation,
+//! so that small requests don't wait.
 //!
-//! - Connections that find no room wait in line, and only the first in line gets memory.
+//! - Connections that find no room wait in line, and only the first in line gets memory. Those whose clients have shown
+//!   that they take and send data go before others, but pass each only [`PASSED_MAX`] times.
 //! - While some wait, the others free buffers that they keep for reuse.
 //! - While some wait, the connection whose client has taken or sent nothing for the longest time, and for at least
 //!   [`NbdMemoryLimits::stuck_after`], is closed.
@@ -21,6 +22,8 @@ use super::NbdMemoryLimits;
 
 /// The time of a connection that doesn't wait for its client.
 const NEVER: u64 = u64::MAX;
+/// How often a connection in line may be passed.
+const PASSED_MAX: u32 = 64;
 /// A closed connection has this long to free its memory before another one is closed.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 
@@ -40,9 +43,19 @@ struct State {
     /// Connections closed because their clients were stuck.
     stuck: u64,
     next_id: u64,
-    /// Connections that wait, the first in line first, with the bytes they need.
-    waiting: VecDeque<(u64, usize)>,
+    /// Connections that wait, the first in line first.
+    waiting: VecDeque<Waiting>,
     members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    /// The bytes it needs.
+    bytes: usize,
+    is_proven: bool,
+    /// How often it was passed.
+    passed: u32,
 }
 
 #[derive(Debug)]
@@ -104,6 +117,7 @@ impl Memory {
             own_bytes: 0,
             peak_bytes: 0,
             waits: false,
+            is_proven: false,
         }
     }
 
@@ -119,9 +133,9 @@ impl Memory {
     fn wake_first(&self, state: &State) {
         self.is_short
             .store(!state.waiting.is_empty(), Ordering::Release);
-        if let Some((id, bytes)) = state.waiting.front()
-            && self.fits(state, *bytes)
-            && let Some(member) = state.members.iter().find(|member| member.id == *id)
+        if let Some(first) = state.waiting.front()
+            && self.fits(state, first.bytes)
+            && let Some(member) = state.members.iter().find(|member| member.id == first.id)
         {
             member.waker.wake();
         }
@@ -129,6 +143,19 @@ impl Memory {
 }
 
 impl State {
+    fn enqueue(&mut self, new: Waiting) {
+        let mut index = self.waiting.len();
+        while new.is_proven
+            && let Some(before) = index.checked_sub(1)
+            && !self.waiting[before].is_proven
+            && self.waiting[before].passed < PASSED_MAX
+        {
+            self.waiting[before].passed += 1;
+            index = before;
+        }
+        self.waiting.insert(index, new);
+    }
+
     fn set(&mut self, id: u64, bytes: usize) {
         let member = self.members.iter_mut().find(|member| member.id == id);
         let member = member.expect("a share's connection is a member");
@@ -147,19 +174,21 @@ pub(super) struct Share<'a> {
     own_bytes: usize,
     pub peak_bytes: usize,
     waits: bool,
+    is_proven: bool,
 }
 
 impl Share<'_> {
-    /// Reserves `bytes` more. If there is no room, the connection waits in line: its ring is woken when it may try
+    /// Reserves memory until `total` bytes are reserved. If there is no room, the connection waits in line: its ring is woken when it may try
     /// again.
-    pub fn reserve(&mut self, bytes: usize) -> bool {
+    pub fn reserve_up_to(&mut self, total: usize) -> bool {
+        let bytes = total.saturating_sub(self.own_bytes);
         if bytes == 0 {
             self.stop_waiting();
             return true;
         }
         let memory = self.memory;
         let mut state = memory.state();
-        let own = state.waiting.iter().position(|(id, _)| *id == self.id);
+        let own = state.waiting.iter().position(|one| one.id == self.id);
         if own.unwrap_or(state.waiting.len()) == 0 && memory.fits(&state, bytes) {
             if own.is_some() {
                 state.waiting.pop_front();
@@ -173,8 +202,13 @@ impl Share<'_> {
         }
         self.waits = true;
         match own {
-            Some(index) => state.waiting[index].1 = bytes,
-            None => state.waiting.push_back((self.id, bytes)),
+            Some(index) => state.waiting[index].bytes = bytes,
+            None => state.enqueue(Waiting {
+                id: self.id,
+                bytes,
+                is_proven: self.is_proven,
+                passed: 0,
+            }),
         }
         if state.waiting.len() == 1 && own.is_none() {
             memory.is_short.store(true, Ordering::Release);
@@ -206,9 +240,14 @@ impl Share<'_> {
     pub fn stop_waiting(&mut self) {
         if std::mem::take(&mut self.waits) {
             let mut state = self.memory.state();
-            state.waiting.retain(|(id, _)| *id != self.id);
+            state.waiting.retain(|one| one.id != self.id);
             self.memory.wake_first(&state);
         }
+    }
+
+    /// The client has taken and sent enough data to go before others from now on.
+    pub fn prove(&mut self) {
+        self.is_proven = true;
     }
 
     /// Whether any connection waits for memory.
@@ -236,7 +275,7 @@ impl Share<'_> {
         let needed = state
             .waiting
             .front()
-            .is_some_and(|(_, bytes)| !memory.fits(&state, *bytes));
+            .is_some_and(|first| !memory.fits(&state, first.bytes));
         let is_closing = |member: &Member| {
             member
                 .closed_at
@@ -272,7 +311,7 @@ impl Drop for Share<'_> {
         let mut state = self.memory.state();
         state.set(self.id, 0);
         state.members.retain(|member| member.id != self.id);
-        state.waiting.retain(|(id, _)| *id != self.id);
+        state.waiting.retain(|one| one.id != self.id);
         self.memory.wake_first(&state);
     }
 }

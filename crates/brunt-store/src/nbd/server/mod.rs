@@ -40,8 +40,10 @@ pub const CONNECTIONS_MAX: usize = 128;
 /// Memory for the data of requests and replies, of all connections together: what each may use by itself and what they
 /// share.
 pub const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// A part of it that each connection has for itself, so that small requests never wait.
-const OWN_MEMORY_BYTES: usize = 1 << 20;
+/// Parts of it that each connection has for itself, so that small requests don't wait: its ring's arena, and memory from
+/// the heap.
+const ARENA_BYTES: usize = 1 << 20;
+const OWN_BYTES: usize = 512 << 10;
 /// A client that takes and sends no data for this long is disconnected if others wait for memory.
 const STUCK_TIME: Duration = Duration::from_secs(10);
 
@@ -50,7 +52,9 @@ const STUCK_TIME: Duration = Duration::from_secs(10);
 pub struct NbdMemoryLimits {
     /// Bytes that all connections share; the largest power of two in a quarter of it limits requests.
     pub shared_bytes: usize,
-    /// Bytes that each connection has for itself.
+    /// Bytes of the arena of each connection's ring.
+    pub arena_bytes: usize,
+    /// Bytes that each connection may take from the heap besides.
     pub own_bytes: usize,
     /// How long a client may take and send no data while others wait for memory.
     pub stuck_after: Duration,
@@ -67,8 +71,9 @@ impl NbdMemoryLimits {
 impl Default for NbdMemoryLimits {
     fn default() -> NbdMemoryLimits {
         NbdMemoryLimits {
-            shared_bytes: MEMORY_BYTES_MAX - CONNECTIONS_MAX * OWN_MEMORY_BYTES,
-            own_bytes: OWN_MEMORY_BYTES,
+            shared_bytes: MEMORY_BYTES_MAX - CONNECTIONS_MAX * (ARENA_BYTES + OWN_BYTES),
+            arena_bytes: ARENA_BYTES,
+            own_bytes: OWN_BYTES,
             stuck_after: STUCK_TIME,
         }
     }

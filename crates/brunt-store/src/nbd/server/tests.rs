@@ -15,6 +15,7 @@ const READ: u8 = 0;
 const WRITE: u8 = 1;
 const LIMITS: NbdMemoryLimits = NbdMemoryLimits {
     shared_bytes: 4 * PART as usize,
+    arena_bytes: 0,
     own_bytes: 0,
     stuck_after: Duration::from_millis(100),
 };
@@ -119,6 +120,25 @@ fn clients_that_hold_memory_do_not_starve_others() {
     assert!(closed >= 1);
     let heard = heard.lock().unwrap().join("\n");
     assert!(heard.contains("took and sent no data for 100ms"), "{heard}");
+}
+
+/// The line for memory: proven connections go before others, and what is returned goes to the first in line.
+#[test]
+fn proven_clients_go_first() {
+    let ring = brunt_block::Ring::new(brunt_block::RingConfig::default()).unwrap();
+    let memory = Memory::new(LIMITS);
+    let [mut holder, mut new, mut proven] = [(); 3].map(|()| memory.join(ring.waker()));
+    proven.prove();
+    assert!(holder.reserve_up_to(LIMITS.shared_bytes) && !holder.is_short());
+    assert!(!new.reserve_up_to(PART as usize) && !proven.reserve_up_to(PART as usize));
+    assert!(holder.is_short() && new.waits() && proven.waits());
+    holder.set(LIMITS.shared_bytes - PART as usize);
+    assert!(!new.reserve_up_to(PART as usize), "not its turn");
+    assert!(proven.reserve_up_to(PART as usize));
+    assert!(!new.reserve_up_to(PART as usize), "no room");
+    drop(holder);
+    assert!(new.reserve_up_to(PART as usize) && !new.is_short());
+    assert_eq!(memory.peak_and_stuck(), (LIMITS.shared_bytes, 0));
 }
 
 /// Clients that hold memory keep it as long as no one else waits for it.
