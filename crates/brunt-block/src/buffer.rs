@@ -144,6 +144,8 @@ struct PoolInner {
     arena_used: Cell<usize>,
     free: RefCell<[Vec<Memory>; CLASSES]>,
     kept_bytes: Cell<usize>,
+    /// Heap memory of the pool, in use or kept for reuse.
+    heap_bytes: Cell<usize>,
 }
 
 impl BufPool {
@@ -160,6 +162,7 @@ impl BufPool {
                 arena_used: Cell::new(0),
                 free: RefCell::default(),
                 kept_bytes: Cell::new(0),
+                heap_bytes: Cell::new(0),
             }),
         }
     }
@@ -182,13 +185,46 @@ impl BufPool {
             }
             None => inner
                 .carve(class_bytes(class))
-                .unwrap_or_else(|| heap_memory(class_bytes(class))),
+                .unwrap_or_else(|| inner.allocate(class_bytes(class))),
         };
         Buf {
             memory,
             len,
             pool: Some(Rc::clone(inner)),
         }
+    }
+
+    /// Heap memory that [`BufPool::take`] would allocate for a buffer of `len` bytes; 0 if there is a free one.
+    pub fn bytes_to_take(&self, len: usize) -> usize {
+        let Some(class) = class_of(len) else {
+            return len;
+        };
+        let inner = &self.inner;
+        let bytes = class_bytes(class);
+        match inner.free.borrow()[class].is_empty() && !inner.has_in_arena(bytes) {
+            true => bytes,
+            false => 0,
+        }
+    }
+
+    /// Heap memory of this pool's buffers, in use or kept for reuse, in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        self.inner.heap_bytes.get()
+    }
+
+    /// Frees the heap memory kept for reuse; returns how many bytes that were.
+    pub fn free_kept(&self) -> usize {
+        let inner = &self.inner;
+        let bytes = inner.kept_bytes.replace(0);
+        if bytes > 0 {
+            for free in inner.free.borrow_mut().iter_mut() {
+                for memory in free.extract_if(.., |memory| !memory.in_arena) {
+                    free_heap_memory(memory);
+                }
+            }
+            inner.heap_bytes.set(inner.heap_bytes.get() - bytes);
+        }
+        bytes
     }
 
     /// Size of the registered part, in bytes.
@@ -219,7 +255,7 @@ impl PoolInner {
     fn carve(&self, bytes: usize) -> Option<Memory> {
         let arena = self.arena?;
         let at = self.arena_used.get();
-        if arena.capacity - at < bytes {
+        if !self.has_in_arena(bytes) {
             return None;
         }
         self.arena_used.set(at + bytes);
@@ -232,9 +268,20 @@ impl PoolInner {
         })
     }
 
+    fn has_in_arena(&self, bytes: usize) -> bool {
+        self.arena
+            .is_some_and(|arena| arena.capacity - self.arena_used.get() >= bytes)
+    }
+
+    fn allocate(&self, bytes: usize) -> Memory {
+        self.heap_bytes.set(self.heap_bytes.get() + bytes);
+        heap_memory(bytes)
+    }
+
     fn take_back(&self, memory: Memory) {
         if !memory.in_arena {
             if self.kept_bytes.get() + memory.capacity > KEPT_BYTES_MAX {
+                self.heap_bytes.set(self.heap_bytes.get() - memory.capacity);
                 free_heap_memory(memory);
                 return;
             }
@@ -344,6 +391,22 @@ mod tests {
         assert_eq!(large.len(), 100 << 20);
         drop(pool);
         assert_eq!(second[8191], 0);
+    }
+
+    /// Heap memory is counted while it is in use or kept, and what a buffer will cost is known before it is taken.
+    #[test]
+    fn heap_memory_is_counted_until_it_is_freed() {
+        let pool = BufPool::new(8192);
+        assert_eq!(pool.bytes_to_take(8192), 0, "from the arena");
+        let arena = pool.take(8192);
+        assert_eq!(pool.bytes_to_take(5000), 8192);
+        let buf = pool.take(5000);
+        drop(arena);
+        assert_eq!((pool.heap_bytes(), pool.bytes_to_take(5000)), (8192, 0));
+        drop(buf);
+        assert_eq!((pool.heap_bytes(), pool.bytes_to_take(9000)), (8192, 16384));
+        assert_eq!((pool.free_kept(), pool.heap_bytes()), (8192, 0));
+        assert_eq!((pool.free_kept(), pool.bytes_to_take(8192)), (0, 0));
     }
 
     /// An empty buffer is valid.

@@ -12,6 +12,12 @@ use rustls::Connection;
 
 /// Decrypted bytes are moved to the front when this many bytes before them were consumed.
 const PLAIN_BYTES: usize = 256 << 10;
+/// Written bytes that are encrypted at once: three records of the largest size. With headers and tags they fit a buffer
+/// of [`CIPHER_BUF_BYTES`].
+const CIPHER_BYTES: usize = 48 << 10;
+const CIPHER_BUF_BYTES: usize = 64 << 10;
+/// Shorter output of the cipher is queued as a copy, not in a buffer.
+const COPY_BYTES_MAX: usize = 1024;
 /// The source of zeros to encrypt.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
@@ -173,6 +179,16 @@ impl Channel {
         match self {
             Channel::Plain(stream) => stream.queued_bytes(),
             Channel::Tls(channel) => channel.stream.queued_bytes() + channel.unsent_bytes,
+        }
+    }
+
+    /// Bytes of buffers that encrypting `len` bytes takes at most; 0 if they are not encrypted.
+    pub fn cipher_bytes(&self, len: usize) -> usize {
+        match self {
+            Channel::Plain(_) => 0,
+            // A record of 16 KiB gets 22 bytes more, and the reply's header is encrypted with the data.
+            Channel::Tls(_) if len <= CIPHER_BYTES => (len + COPY_BYTES_MAX).next_power_of_two(),
+            Channel::Tls(_) => (len.div_ceil(CIPHER_BYTES) + 1) * CIPHER_BUF_BYTES,
         }
     }
 
@@ -375,11 +391,16 @@ impl TlsChannel {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.unsent_bytes += bytes.len();
-        self.tls
-            .writer()
-            .write_all(bytes)
-            .expect("the cipher's queue has no limit");
+        for part in bytes.chunks(CIPHER_BYTES) {
+            if self.unsent_bytes + part.len() > CIPHER_BYTES {
+                self.encrypt();
+            }
+            self.unsent_bytes += part.len();
+            self.tls
+                .writer()
+                .write_all(part)
+                .expect("the cipher's queue has no limit");
+        }
     }
 
     /// Moves the cipher's output to the stream.
@@ -389,7 +410,14 @@ impl TlsChannel {
             if self.tls.write_tls(&mut self.scratch).is_err() {
                 return;
             }
-            self.stream.push_bytes(&self.scratch);
+            if self.scratch.len() <= COPY_BYTES_MAX {
+                self.stream.push_bytes(&self.scratch);
+                continue;
+            }
+            let len = self.scratch.len();
+            let mut buf = self.stream.pool().take(len);
+            buf.copy_from_slice(&self.scratch);
+            self.stream.push_buf(buf, 0, len);
         }
         // During the handshake the cipher keeps what was written.
         if !self.tls.is_handshaking() {

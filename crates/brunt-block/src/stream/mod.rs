@@ -12,7 +12,7 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use crate::buffer::Buf;
+use crate::buffer::{Buf, BufPool};
 use crate::ring::call::{Call, Manner, RingFile};
 use crate::ring::{Port, Ring};
 use crate::socket::Socket;
@@ -129,6 +129,11 @@ impl Stream {
     /// The socket, for its addresses and options.
     pub fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    /// The pool of its ring.
+    pub fn pool(&self) -> &BufPool {
+        self.port.ring().pool()
     }
 
     /// Adds bytes that were read from the socket before it was put on the ring.

@@ -4,24 +4,24 @@
 //! The one rule: `requests` decides what a request may do; this module moves bytes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brunt_block::backends::TRANSFER_BYTES_MAX;
 use brunt_block::reception::Guest;
 use brunt_block::socket::{Socket, SocketOptions};
 use brunt_block::{
-    Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream,
+    Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream, StreamEvent,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{NbdBlockSizes, NbdRequest, PAYLOAD_BYTES_DEFAULT, export_flag};
 use brunt_wire::{Malformed, ParseError};
 
+use super::memory::{Memory, Share};
 use super::offer::{NbdAgreement, NbdOffer, NbdOfferError, NbdOfferStep, NbdOffered, NbdTlsPolicy};
 use super::requests::{NbdRequestHandler, NbdVerdict};
 use super::tally::{Tally, Totals};
 use super::tls::NbdServerTls;
-use super::{HELD_BYTES_MAX_ALL, NbdCatalog, NbdServed, error};
+use super::{NbdCatalog, NbdServed, error};
 use crate::channel::Channel;
 
 /// Receive buffer for unplaced bytes: a queue of 32 writes of 4 KiB with headers.
@@ -30,8 +30,20 @@ const RX_BYTES: usize = 160 << 10;
 const DEPTH: u32 = 128;
 /// Bytes of data at the device and queued replies beyond which no further request is read.
 const HELD_BYTES_MAX: usize = 64 << 20;
+/// Bytes of replies without data beyond which no further request is read until all replies are sent. These are few and
+/// need no reservation.
+const SMALL_REPLIES_BYTES_MAX: usize = 128 << 10;
 /// A client that has not chosen an export by then is disconnected.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
+
+/// Shorter data may be queued as a copy, like replies without data.
+const SMALL_DATA_BYTES_MAX: u64 = 1024;
+/// A client that has taken all its replies after this much data goes before others. More than sockets usually buffer.
+const PROVEN_BYTES: u64 = 4 << 20;
+/// A connection that waits for memory looks for stuck ones every twentieth of the time after which they are, within
+/// these bounds.
+const STUCK_CHECK_MIN: Duration = Duration::from_millis(10);
+const STUCK_CHECK_MAX: Duration = Duration::from_millis(500);
 
 /// Why a connection ended, other than by its client disconnecting.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +60,8 @@ pub(super) enum NbdServeError {
     Malformed(#[from] Malformed),
     #[error("the client sends {0} bytes with one request")]
     Long(u64),
+    #[error("closed: its client took and sent no data for {0:?} while others waited for memory")]
+    Stuck(Duration),
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -59,10 +73,12 @@ pub(super) fn run(
     catalog: &NbdCatalog,
     tls: Option<&NbdServerTls>,
     sockets: &SocketOptions,
+    memory: &Memory,
     totals: &Totals,
 ) -> Result<(), NbdServeError> {
     let ring = Ring::new(RingConfig {
         entries: 256,
+        arena_bytes: memory.limits().arena_bytes,
         ..RingConfig::default()
     })?;
     if let Socket::Tcp(socket) = &socket {
@@ -70,7 +86,10 @@ pub(super) fn run(
     }
     let channel = Channel::new(Stream::new(&ring, socket, RX_BYTES)?, None);
     let served = catalog();
-    let offered: Vec<NbdOffered> = served.iter().map(offered).collect();
+    let offered: Vec<NbdOffered> = served
+        .iter()
+        .map(|served| offered(served, memory))
+        .collect();
     let Some(Agreed {
         channel,
         agreement,
@@ -88,6 +107,8 @@ pub(super) fn run(
             name: served.name.clone(),
             source,
         })?;
+    // Returned after the buffers.
+    let mut share = memory.join(ring.waker());
     let mut connection = ServedConnection {
         channel,
         ring: &ring,
@@ -100,21 +121,27 @@ pub(super) fn run(
         batch: VecDeque::with_capacity(DEPTH as usize),
         arriving: None,
         held_bytes: 0,
-        held: Held::of(totals),
+        share: &mut share,
+        own_bytes: memory.limits().own_bytes,
+        stuck_after: memory.limits().stuck_after,
+        base_bytes: ring.pool().heap_bytes(),
+        promised_bytes: 0,
+        data_bytes: 0,
+        small_bytes: 0,
+        freed_bytes: 0,
         leaving: false,
     };
     let ended = connection.serve();
-    let peak_bytes = connection.held.peak_bytes;
     drop(connection);
     drop(ring);
-    if peak_bytes >= GIVE_BACK_BYTES {
+    if share.peak_bytes >= GIVE_BACK_BYTES {
         brunt_block::buffer::give_back();
     }
     ended
 }
 
 /// The properties of an export as announced to clients.
-fn offered(served: &NbdServed) -> NbdOffered {
+fn offered(served: &NbdServed, memory: &Memory) -> NbdOffered {
     let info: &DeviceInfo = served.backend.info();
     let mut flags = export_flag::HAS_FLAGS
         | export_flag::SEND_FLUSH
@@ -135,7 +162,8 @@ fn offered(served: &NbdServed) -> NbdOffered {
     let payload_max = info
         .transfer_bytes_max
         .min(TRANSFER_BYTES_MAX)
-        .min(PAYLOAD_BYTES_DEFAULT);
+        .min(PAYLOAD_BYTES_DEFAULT)
+        .min(memory.limits().payload_max());
     NbdOffered {
         name: served.name.clone(),
         description: served.description.clone(),
@@ -228,46 +256,11 @@ fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
     Err(error.into())
 }
 
-/// A connection that held at least this many bytes returns memory to the kernel when it ends.
+/// A connection that held or freed at least this many bytes returns memory to the kernel.
 const GIVE_BACK_BYTES: usize = 8 << 20;
 
-/// The bytes held by one connection, included in the total of all; returned when it ends.
-struct Held<'a> {
-    all_bytes: &'a AtomicUsize,
-    own_bytes: usize,
-    peak_bytes: usize,
-}
-
-impl Held<'_> {
-    fn of(totals: &Totals) -> Held<'_> {
-        Held {
-            all_bytes: &totals.held_bytes,
-            own_bytes: 0,
-            peak_bytes: 0,
-        }
-    }
-
-    /// Sets the connection's share.
-    fn is(&mut self, bytes: usize) {
-        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.all_bytes.fetch_sub(self.own_bytes, Ordering::Relaxed);
-        self.own_bytes = bytes;
-        self.peak_bytes = self.peak_bytes.max(bytes);
-    }
-
-    fn is_too_much(&self) -> bool {
-        self.all_bytes.load(Ordering::Relaxed) > HELD_BYTES_MAX_ALL
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.is(0);
-    }
-}
-
 /// A connection in the transmission phase.
-struct ServedConnection<'a> {
+struct ServedConnection<'a, 'b> {
     channel: Channel,
     ring: &'a Ring,
     device: Box<dyn Device>,
@@ -282,16 +275,31 @@ struct ServedConnection<'a> {
     arriving: Option<(NbdRequest, NbdVerdict)>,
     /// Bytes of buffers that the device has.
     held_bytes: usize,
-    /// Its share of the bytes held by all connections.
-    held: Held<'a>,
+    /// Its part of the memory of all connections.
+    share: &'a mut Share<'b>,
+    /// Heap memory that needs no reservation.
+    own_bytes: usize,
+    stuck_after: Duration,
+    /// Heap memory of the ring's pool that is not for requests: the receive buffer's, if the arena is small.
+    base_bytes: usize,
+    /// Reserved for encrypting the replies to reads at the device.
+    promised_bytes: usize,
+    /// Bytes of data read and written by the client.
+    data_bytes: u64,
+    /// Bytes of replies without data since the queue was last empty.
+    small_bytes: usize,
+    /// Memory freed because others wait, and not yet returned to the kernel.
+    freed_bytes: usize,
     /// Whether the client has sent a disconnect.
     leaving: bool,
 }
 
-impl ServedConnection<'_> {
+impl ServedConnection<'_, '_> {
     fn serve(&mut self) -> Result<(), NbdServeError> {
         let mut done = Vec::with_capacity(DEPTH as usize);
+        let mut event = StreamEvent::default();
         loop {
+            self.account();
             self.read()?;
             self.device.submit(&mut self.batch);
             self.device.poll(&mut done);
@@ -303,26 +311,98 @@ impl ServedConnection<'_> {
                 self.channel.finish();
             }
             self.channel.flush();
-            self.held.is(self.channel.queued_bytes() + self.held_bytes);
             if self.leaving && !busy && self.channel.queued_bytes() == 0 {
                 return Ok(());
             }
-            if !self.leaving && !self.is_full() {
+            if self.has_room() {
                 self.channel.arm();
             }
+            self.note(event);
             // Immediate completions may have made room for requests that were already received.
-            let more = !self.leaving && !self.is_full() && self.has_request();
-            self.ring.enter(if more {
-                Nanos(0)
-            } else {
-                self.device.deadline()
-            })?;
-            let event = self.channel.poll();
+            let more = self.has_room() && self.has_request();
+            self.ring
+                .enter(if more { Nanos(0) } else { self.deadline() })?;
+            self.ring.take_woken();
+            event = self.channel.poll();
             if event.ended {
                 self.drain(&mut done)?;
                 return broken(&mut self.channel);
             }
+            if self.share.waits() {
+                self.share.close_stuck(Clock::Monotonic.now());
+            }
+            if self.share.is_closed() {
+                return Err(NbdServeError::Stuck(self.stuck_after));
+            }
         }
+    }
+
+    /// When the next turn is due at the latest.
+    fn deadline(&self) -> Nanos {
+        let deadline = self.device.deadline();
+        if !self.share.waits() {
+            return deadline;
+        }
+        let period = (self.stuck_after / 20).clamp(STUCK_CHECK_MIN, STUCK_CHECK_MAX);
+        deadline.min(Clock::Monotonic.now().after(period))
+    }
+
+    /// Brings the share up to date. If others wait, memory kept for reuse is freed first.
+    fn account(&mut self) {
+        let pool = self.ring.pool();
+        if self.share.is_short() {
+            self.freed_bytes += pool.free_kept();
+            if self.freed_bytes >= GIVE_BACK_BYTES {
+                self.freed_bytes = 0;
+                brunt_block::buffer::give_back();
+            }
+        }
+        self.share.set(self.shared_bytes(0));
+    }
+
+    /// Bytes of the shared memory that it needs with `more` bytes than now.
+    fn shared_bytes(&self, more: usize) -> usize {
+        let used = self.ring.pool().heap_bytes() + self.promised_bytes + more;
+        used.saturating_sub(self.base_bytes + self.own_bytes)
+    }
+
+    /// Records for others whether this connection waits for its client.
+    fn note(&mut self, event: StreamEvent) {
+        let unsent = self.channel.queued_bytes() > 0;
+        if !unsent && self.data_bytes >= PROVEN_BYTES {
+            self.share.prove();
+        }
+        // A payload is waited for only while it is being received.
+        let missing = self.arriving.is_some() && self.has_room();
+        let progress = if unsent { event.sent } else { event.received };
+        self.share
+            .note(unsent || missing, progress, || Clock::Monotonic.now());
+    }
+
+    /// Reserves memory for a request's data and for its encryption; `false` if the request has to wait.
+    fn reserve(&mut self, verdict: NbdVerdict, len: u64, payload: usize) -> bool {
+        let NbdVerdict::Run { op, .. } = verdict else {
+            self.share.stop_waiting();
+            return true;
+        };
+        let (len, cipher) = match op {
+            brunt_block::Op::Read => (len as usize, self.channel.cipher_bytes(len as usize)),
+            brunt_block::Op::Write => (payload, 0),
+            _ => (0, 0),
+        };
+        let mut bytes = cipher;
+        if len > 0 {
+            bytes += self.ring.pool().bytes_to_take(len);
+        }
+        if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
+            // Its own memory, kept for reuse, may be enough.
+            self.account();
+            if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
+                return false;
+            }
+        }
+        self.promised_bytes += cipher;
+        true
     }
 
     /// The client no longer waits for replies. Requests received before the end are still executed, as far as there is
@@ -332,6 +412,7 @@ impl ServedConnection<'_> {
         self.device.submit(&mut self.batch);
         while self.device.outstanding() > 0 {
             self.ring.enter(self.device.deadline())?;
+            self.ring.take_woken();
             self.device.poll(done);
             done.clear();
         }
@@ -340,7 +421,13 @@ impl ServedConnection<'_> {
 
     fn is_full(&self) -> bool {
         let own = self.channel.queued_bytes() + self.held_bytes;
-        self.free.is_empty() || own > HELD_BYTES_MAX || (own > 0 && self.held.is_too_much())
+        let small = self.small_bytes > SMALL_REPLIES_BYTES_MAX && self.channel.queued_bytes() > 0;
+        self.free.is_empty() || own > HELD_BYTES_MAX || small
+    }
+
+    /// Whether more requests may be read.
+    fn has_room(&self) -> bool {
+        !self.leaving && !self.is_full() && !self.share.waits()
     }
 
     fn has_request(&self) -> bool {
@@ -386,6 +473,14 @@ impl ServedConnection<'_> {
                 );
             }
             let total = header_len + payload;
+            let missing = total.saturating_sub(bytes.len());
+            if missing > 0 && !self.channel.wants_place(missing, total) {
+                return Ok(());
+            }
+            if !self.reserve(verdict, request.len, payload) {
+                return Ok(());
+            }
+            let bytes = self.channel.bytes();
             if let Some(data) = bytes.get(header_len..total) {
                 let mut buf = Buf::empty();
                 if is_write {
@@ -394,7 +489,7 @@ impl ServedConnection<'_> {
                 }
                 self.channel.consume(total);
                 self.begin(request, verdict, buf);
-            } else if self.channel.wants_place(total - bytes.len(), total) {
+            } else {
                 self.channel.consume(header_len);
                 if is_write {
                     let buf = self.ring.pool().take(payload);
@@ -404,8 +499,6 @@ impl ServedConnection<'_> {
                     self.channel.discard(payload);
                 }
                 self.arriving = Some((request, verdict));
-            } else {
-                return Ok(());
             }
         }
         Ok(())
@@ -439,7 +532,6 @@ impl ServedConnection<'_> {
                     _ => (buf, offset, len),
                 };
                 self.held_bytes += buf.len();
-                self.held.is(self.channel.queued_bytes() + self.held_bytes);
                 self.batch.push_back(Request {
                     tag: tag.into(),
                     op,
@@ -450,18 +542,26 @@ impl ServedConnection<'_> {
                 });
                 return;
             }
-            NbdVerdict::Nothing => self.channel.push_bytes(&self.requests.done(cookie, offset)),
+            NbdVerdict::Nothing => self.push_small(&self.requests.done(cookie, offset)),
             NbdVerdict::Status => {
                 let answer = self.requests.status(&request, &*self.served.backend);
-                self.channel.push_bytes(&answer);
+                self.push_small(&answer);
             }
             NbdVerdict::Refuse(error, words) => {
                 self.tally.errors += 1;
-                self.channel
-                    .push_bytes(&self.requests.error(cookie, offset, error, words));
+                self.push_small(&self.requests.error(cookie, offset, error, words));
             }
         }
         self.tally.requests += 1;
+    }
+
+    /// Queues a reply without data, or the header of one with data.
+    fn push_small(&mut self, bytes: &[u8]) {
+        if self.channel.queued_bytes() == 0 {
+            self.small_bytes = 0;
+        }
+        self.small_bytes += bytes.len();
+        self.channel.push_bytes(bytes);
     }
 
     /// Answers a request that the device has completed.
@@ -480,6 +580,9 @@ impl ServedConnection<'_> {
             ..
         } = request;
         self.tally.requests += 1;
+        if command == brunt_wire::nbd::NbdCommand::Read {
+            self.promised_bytes -= self.channel.cipher_bytes(len as usize);
+        }
         // A recovered error counts as success.
         match result {
             Err(error) if !error.is_recovered() => {
@@ -487,19 +590,23 @@ impl ServedConnection<'_> {
                 let answer =
                     self.requests
                         .error(cookie, offset, error::number(&error), &error.to_string());
-                self.channel.push_bytes(&answer);
+                self.push_small(&answer);
             }
             _ if command == brunt_wire::nbd::NbdCommand::Read => {
-                self.channel
-                    .push_bytes(&self.requests.data(cookie, offset, len as u32));
+                self.push_small(&self.requests.data(cookie, offset, len as u32));
+                if len <= SMALL_DATA_BYTES_MAX {
+                    self.small_bytes += len as usize;
+                }
                 self.channel.push_buf(buf, len as usize);
                 self.tally.sent_bytes += len;
+                self.data_bytes += len;
             }
             _ => {
                 if command == brunt_wire::nbd::NbdCommand::Write {
                     self.tally.received_bytes += len;
+                    self.data_bytes += len;
                 }
-                self.channel.push_bytes(&self.requests.done(cookie, offset));
+                self.push_small(&self.requests.done(cookie, offset));
             }
         }
     }

@@ -3,6 +3,7 @@
 //! - [`offer`]: the handshake, without I/O;
 //! - [`requests`]: what a request may do and how it is answered, without I/O;
 //! - `connection`: moves bytes between a socket and a device, with one thread and one ring per connection;
+//! - `memory`: shares memory for data between connections;
 //! - `tally`: counters of connections, and their sums;
 //! - [`tls`]: the server's certificates, and whether clients may connect without TLS;
 //! - `error`: maps a device's errors to NBD.
@@ -12,28 +13,71 @@
 
 mod connection;
 mod error;
+mod memory;
 pub mod offer;
 pub mod requests;
 mod tally;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brunt_block::Backend;
 use brunt_block::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListener};
 use brunt_block::socket::SocketOptions;
 
+use memory::Memory;
 use tally::Totals;
 use tls::NbdServerTls;
 
 /// Default maximum of concurrent connections.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Bytes of data at devices and queued replies, of all connections together, beyond which a connection reads no further
-/// request while it has requests in progress.
-pub const HELD_BYTES_MAX_ALL: usize = 512 << 20;
+/// Memory for the data of requests and replies, of all connections together: what each may use by itself and what they
+/// share.
+pub const MEMORY_BYTES_MAX: usize = 512 << 20;
+/// Parts of it that each connection has for itself, so that small requests don't wait: its ring's arena, and memory from
+/// the heap.
+const ARENA_BYTES: usize = 1 << 20;
+const OWN_BYTES: usize = 512 << 10;
+/// A client that takes and sends no data for this long is disconnected if others wait for memory.
+const STUCK_TIME: Duration = Duration::from_secs(10);
+
+/// Limits of a server's memory for the data of requests and replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdMemoryLimits {
+    /// Bytes that all connections share; the largest power of two in a quarter of it limits requests.
+    pub shared_bytes: usize,
+    /// Bytes of the arena of each connection's ring.
+    pub arena_bytes: usize,
+    /// Bytes that each connection may take from the heap besides.
+    pub own_bytes: usize,
+    /// How long a client may take and send no data while others wait for memory.
+    pub stuck_after: Duration,
+}
+
+impl NbdMemoryLimits {
+    /// The longest payload. Encrypting a reply takes as much again, and a bit more.
+    fn payload_max(&self) -> u32 {
+        let quarter = (self.shared_bytes / 4).max(1);
+        1 << quarter.ilog2().min(31)
+    }
+}
+
+impl Default for NbdMemoryLimits {
+    fn default() -> NbdMemoryLimits {
+        NbdMemoryLimits {
+            shared_bytes: MEMORY_BYTES_MAX - CONNECTIONS_MAX * (ARENA_BYTES + OWN_BYTES),
+            arena_bytes: ARENA_BYTES,
+            own_bytes: OWN_BYTES,
+            stuck_after: STUCK_TIME,
+        }
+    }
+}
 
 /// One export.
 #[derive(Clone)]
@@ -61,6 +105,10 @@ pub struct NbdServerStats {
     pub refused: u64,
     /// Connections that ended because of what their client sent, or because of an error of the server.
     pub broken: u64,
+    /// Broken connections that were closed because their clients took and sent no data while others waited for memory.
+    pub stuck: u64,
+    /// Most bytes of shared memory that were in use at once.
+    pub shared_bytes_peak: u64,
     /// Requests answered.
     pub requests: u64,
     /// Requests answered with an error.
@@ -75,6 +123,7 @@ pub struct NbdServerStats {
 pub struct NbdServer {
     reception: Reception,
     totals: Arc<Totals>,
+    memory: Arc<Memory>,
     address: Option<SocketAddr>,
 }
 
@@ -88,11 +137,13 @@ impl NbdServer {
         catalog: Arc<NbdCatalog>,
         tls: Option<NbdServerTls>,
         sockets: SocketOptions,
+        memory: NbdMemoryLimits,
         listener: ReceptionListener,
     ) -> io::Result<NbdServer> {
         let address = door.address()?;
         let totals = Arc::new(Totals::default());
-        let of_connection = Arc::clone(&totals);
+        let memory = Arc::new(Memory::new(memory));
+        let of_connection = (Arc::clone(&memory), Arc::clone(&totals));
         let reception = Reception::open(
             "nbd",
             door,
@@ -105,13 +156,15 @@ impl NbdServer {
                     &*catalog,
                     tls.as_ref(),
                     &sockets,
-                    &of_connection,
+                    &of_connection.0,
+                    &of_connection.1,
                 )
             },
         )?;
         Ok(NbdServer {
             reception,
             totals,
+            memory,
             address,
         })
     }
@@ -128,10 +181,13 @@ impl NbdServer {
             refused,
             broken,
         } = self.reception.counts();
+        let (peak_bytes, stuck) = self.memory.peak_and_stuck();
         NbdServerStats {
             connections,
             refused,
             broken,
+            stuck,
+            shared_bytes_peak: peak_bytes as u64,
             ..self.totals.sum()
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! The one rule: nothing is lost when a connection ends: remaining counts are added when the tally is dropped.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::NbdServerStats;
 
@@ -14,8 +14,6 @@ pub(super) struct Totals {
     errors: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
-    /// Bytes of data at devices and queued replies, of all current connections.
-    pub held_bytes: AtomicUsize,
 }
 
 impl Totals {
@@ -63,7 +61,6 @@ impl Tally<'_> {
             errors,
             sent_bytes,
             received_bytes,
-            held_bytes: _,
         } = self.totals;
         for (sum, figure) in [
             (requests, &mut self.requests),

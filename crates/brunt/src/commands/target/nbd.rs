@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brunt_block::reception::{ReceptionDoor, ReceptionListener};
 use brunt_core::units::format_size;
 use brunt_store::nbd::server::tls::NbdServerTls;
-use brunt_store::nbd::server::{NbdServed, NbdServer, NbdServerStats};
+use brunt_store::nbd::server::{NbdMemoryLimits, NbdServed, NbdServer, NbdServerStats};
 use serde_json::{Value, json};
 
 use super::build;
@@ -131,6 +131,7 @@ pub fn serve(door: NbdDoor, live: &Arc<Live>, output: &Output) -> Result<NbdServ
         Arc::new(move || exports(&catalog)),
         door.tls,
         brunt_block::socket::SocketOptions::default(),
+        NbdMemoryLimits::default(),
         ReceptionListener::new(move |what| heard.note(format_args!("NBD {what}"))),
     )
     .map_err(|error| Failure::failed(format!("--nbd: {error}")))?;
@@ -169,7 +170,7 @@ fn exports(live: &Live) -> Vec<NbdServed> {
 /// The statistics, as a line and as an object.
 pub fn summary(stats: &NbdServerStats) -> (String, Value) {
     let line = format!(
-        "NBD: {} connections, {} requests, {} read, {} written; {} errors, {} refused and {} broken connections",
+        "NBD: {} connections, {} requests, {} read, {} written; {} errors, {} refused and {} broken connections, {} of them stuck",
         stats.connections,
         stats.requests,
         format_size(stats.sent_bytes),
@@ -177,6 +178,7 @@ pub fn summary(stats: &NbdServerStats) -> (String, Value) {
         stats.errors,
         stats.refused,
         stats.broken,
+        stats.stuck,
     );
     let object = json!({
         "connections": stats.connections,
@@ -186,6 +188,7 @@ pub fn summary(stats: &NbdServerStats) -> (String, Value) {
         "data_out_bytes": stats.received_bytes,
         "refused_connections": stats.refused,
         "broken_connections": stats.broken,
+        "stuck_connections": stats.stuck,
     });
     (line, object)
 }

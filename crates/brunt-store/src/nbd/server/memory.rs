@@ -1,0 +1,317 @@
+//! Memory for the data of requests and replies, shared by all connections of a server. A connection reserves memory
+//! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no reservation,
+//! so that small requests don't wait.
+//!
+//! - Connections that find no room wait in line, and only the first in line gets memory. Those whose clients have shown
+//!   that they take and send data go before others, but pass each only [`PASSED_MAX`] times.
+//! - While some wait, the others free buffers that they keep for reuse.
+//! - While some wait, the connection whose client has taken or sent nothing for the longest time, and for at least
+//!   [`NbdMemoryLimits::stuck_after`], is closed.
+//!
+//! The one rule: reserved memory never exceeds the limit, and the largest request fits when nothing is reserved.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brunt_block::Waker;
+use brunt_core::Nanos;
+
+use super::NbdMemoryLimits;
+
+/// The time of a connection that doesn't wait for its client.
+const NEVER: u64 = u64::MAX;
+/// How often a connection in line may be passed.
+const PASSED_MAX: u32 = 64;
+/// A closed connection has this long to free its memory before another one is closed.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
+
+/// The memory of a server's connections.
+#[derive(Debug)]
+pub(super) struct Memory {
+    limits: NbdMemoryLimits,
+    /// Whether connections wait: a copy that is read without the lock.
+    is_short: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reserved_bytes: usize,
+    peak_bytes: usize,
+    /// Connections closed because their clients were stuck.
+    stuck: u64,
+    next_id: u64,
+    /// Connections that wait, the first in line first.
+    waiting: VecDeque<Waiting>,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    /// The bytes it needs.
+    bytes: usize,
+    is_proven: bool,
+    /// How often it was passed.
+    passed: u32,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: u64,
+    bytes: usize,
+    pulse: Arc<Pulse>,
+    waker: Waker,
+    closed_at: Option<Nanos>,
+}
+
+/// How a connection's client is doing, read by other connections.
+#[derive(Debug)]
+struct Pulse {
+    /// When the socket last made progress that the connection still waits for.
+    since: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Memory {
+    pub fn new(limits: NbdMemoryLimits) -> Memory {
+        Memory {
+            limits,
+            is_short: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    pub fn limits(&self) -> &NbdMemoryLimits {
+        &self.limits
+    }
+
+    /// The most bytes that were reserved at once, and the number of connections closed because they were stuck.
+    pub fn peak_and_stuck(&self) -> (usize, u64) {
+        let state = self.state();
+        (state.peak_bytes, state.stuck)
+    }
+
+    /// Adds a connection, which `waker` wakes.
+    pub fn join(&self, waker: Waker) -> Share<'_> {
+        let pulse = Arc::new(Pulse {
+            since: AtomicU64::new(NEVER),
+            closed: AtomicBool::new(false),
+        });
+        let mut state = self.state();
+        let id = state.next_id;
+        state.next_id += 1;
+        state.members.push(Member {
+            id,
+            bytes: 0,
+            pulse: Arc::clone(&pulse),
+            waker,
+            closed_at: None,
+        });
+        Share {
+            memory: self,
+            id,
+            pulse,
+            own_bytes: 0,
+            peak_bytes: 0,
+            waits: false,
+            is_proven: false,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fits(&self, state: &State, bytes: usize) -> bool {
+        state.reserved_bytes + bytes <= self.limits.shared_bytes
+    }
+
+    /// Lets the first in line try again if its request fits now.
+    fn wake_first(&self, state: &State) {
+        self.is_short
+            .store(!state.waiting.is_empty(), Ordering::Release);
+        if let Some(first) = state.waiting.front()
+            && self.fits(state, first.bytes)
+            && let Some(member) = state.members.iter().find(|member| member.id == first.id)
+        {
+            member.waker.wake();
+        }
+    }
+}
+
+impl State {
+    fn enqueue(&mut self, new: Waiting) {
+        let mut index = self.waiting.len();
+        while new.is_proven
+            && let Some(before) = index.checked_sub(1)
+            && !self.waiting[before].is_proven
+            && self.waiting[before].passed < PASSED_MAX
+        {
+            self.waiting[before].passed += 1;
+            index = before;
+        }
+        self.waiting.insert(index, new);
+    }
+
+    fn set(&mut self, id: u64, bytes: usize) {
+        let member = self.members.iter_mut().find(|member| member.id == id);
+        let member = member.expect("a share's connection is a member");
+        self.reserved_bytes = self.reserved_bytes - member.bytes + bytes;
+        member.bytes = bytes;
+        self.peak_bytes = self.peak_bytes.max(self.reserved_bytes);
+    }
+}
+
+/// One connection's memory; returned when dropped.
+#[derive(Debug)]
+pub(super) struct Share<'a> {
+    memory: &'a Memory,
+    id: u64,
+    pulse: Arc<Pulse>,
+    own_bytes: usize,
+    pub peak_bytes: usize,
+    waits: bool,
+    is_proven: bool,
+}
+
+impl Share<'_> {
+    /// Reserves memory until `total` bytes are reserved. If there is no room, the connection waits in line: its ring is woken when it may try
+    /// again.
+    pub fn reserve_up_to(&mut self, total: usize) -> bool {
+        let bytes = total.saturating_sub(self.own_bytes);
+        if bytes == 0 {
+            self.stop_waiting();
+            return true;
+        }
+        let memory = self.memory;
+        let mut state = memory.state();
+        let own = state.waiting.iter().position(|one| one.id == self.id);
+        if own.unwrap_or(state.waiting.len()) == 0 && memory.fits(&state, bytes) {
+            if own.is_some() {
+                state.waiting.pop_front();
+            }
+            self.own_bytes += bytes;
+            state.set(self.id, self.own_bytes);
+            memory.wake_first(&state);
+            self.peak_bytes = self.peak_bytes.max(self.own_bytes);
+            self.waits = false;
+            return true;
+        }
+        self.waits = true;
+        match own {
+            Some(index) => state.waiting[index].bytes = bytes,
+            None => state.enqueue(Waiting {
+                id: self.id,
+                bytes,
+                is_proven: self.is_proven,
+                passed: 0,
+            }),
+        }
+        if state.waiting.len() == 1 && own.is_none() {
+            memory.is_short.store(true, Ordering::Release);
+            let others = state.members.iter().filter(|member| member.id != self.id);
+            others
+                .filter(|member| member.bytes > 0)
+                .for_each(|member| member.waker.wake());
+        }
+        false
+    }
+
+    /// Sets the reserved bytes to those in use.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes == self.own_bytes {
+            return;
+        }
+        self.own_bytes = bytes;
+        self.peak_bytes = self.peak_bytes.max(bytes);
+        let mut state = self.memory.state();
+        state.set(self.id, bytes);
+        self.memory.wake_first(&state);
+    }
+
+    /// Whether the connection waits for memory.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub fn stop_waiting(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            let mut state = self.memory.state();
+            state.waiting.retain(|one| one.id != self.id);
+            self.memory.wake_first(&state);
+        }
+    }
+
+    /// The client has taken and sent enough data to go before others from now on.
+    pub fn prove(&mut self) {
+        self.is_proven = true;
+    }
+
+    /// Whether any connection waits for memory.
+    pub fn is_short(&self) -> bool {
+        self.memory.is_short.load(Ordering::Acquire)
+    }
+
+    /// Records whether the connection waits for its client, and whether the client has just made progress.
+    pub fn note(&self, waits_for_client: bool, progress: bool, now: impl FnOnce() -> Nanos) {
+        let since = self.pulse.since.load(Ordering::Relaxed);
+        let new = match waits_for_client {
+            false => NEVER,
+            true if progress || since == NEVER => now().0,
+            true => since,
+        };
+        if new != since {
+            self.pulse.since.store(new, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the connection that has been stuck the longest, if the first in line needs it.
+    pub fn close_stuck(&self, now: Nanos) {
+        let memory = self.memory;
+        let mut state = memory.state();
+        let needed = state
+            .waiting
+            .front()
+            .is_some_and(|first| !memory.fits(&state, first.bytes));
+        let is_closing = |member: &Member| {
+            member
+                .closed_at
+                .is_some_and(|at| now.since(at) < CLOSING_TIME)
+        };
+        if !needed || state.members.iter().any(is_closing) {
+            return;
+        }
+        let since = |member: &Member| member.pulse.since.load(Ordering::Relaxed);
+        let is_stuck = |member: &&mut Member| {
+            let stuck = since(member) != NEVER
+                && now.since(Nanos(since(member))) >= memory.limits.stuck_after;
+            member.bytes > 0 && member.closed_at.is_none() && stuck
+        };
+        let stuck = state.members.iter_mut().filter(is_stuck);
+        let Some(member) = stuck.min_by_key(|member| since(member)) else {
+            return;
+        };
+        member.closed_at = Some(now);
+        member.pulse.closed.store(true, Ordering::Release);
+        member.waker.wake();
+        state.stuck += 1;
+    }
+
+    /// Whether another connection has closed this one because it was stuck.
+    pub fn is_closed(&self) -> bool {
+        self.pulse.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let mut state = self.memory.state();
+        state.set(self.id, 0);
+        state.members.retain(|member| member.id != self.id);
+        state.waiting.retain(|one| one.id != self.id);
+        self.memory.wake_first(&state);
+    }
+}

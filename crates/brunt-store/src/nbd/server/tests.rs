@@ -1,0 +1,159 @@
+//! A server with little memory, and clients that hold on to it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use brunt_block::backends::memory::MemoryBackend;
+
+use super::*;
+
+const PART: u32 = 256 << 10;
+const READ: u8 = 0;
+const WRITE: u8 = 1;
+const LIMITS: NbdMemoryLimits = NbdMemoryLimits {
+    shared_bytes: 4 * PART as usize,
+    arena_bytes: 0,
+    own_bytes: 0,
+    stuck_after: Duration::from_millis(100),
+};
+
+fn request(kind: u8, len: u32) -> Vec<u8> {
+    let head = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, kind];
+    let rest = [&[0; 16][..], &len.to_be_bytes()].concat();
+    [&head[..], &rest].concat()
+}
+
+/// A client in the transmission phase.
+fn client(path: &Path) -> UnixStream {
+    let mut socket = UnixStream::connect(path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let go = b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
+    socket.write_all(go).unwrap();
+    socket.read_exact(&mut [0; 18]).unwrap();
+    loop {
+        let mut head = [0; 20];
+        socket.read_exact(&mut head).unwrap();
+        let len = u32::from_be_bytes(head[16..].try_into().unwrap());
+        socket.read_exact(&mut vec![0; len as usize]).unwrap();
+        let is_ack = head[12..16] == [0, 0, 0, 1];
+        if is_ack {
+            return socket;
+        }
+    }
+}
+
+/// Sends reads and takes all replies.
+fn read_parts(socket: &mut UnixStream, count: usize) {
+    socket
+        .write_all(&request(READ, PART).repeat(count))
+        .unwrap();
+    for _ in 0..count {
+        let mut reply = vec![0; 16 + PART as usize];
+        socket.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+    }
+}
+
+fn start(path: &Path, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
+    let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(8 << 20, 512).unwrap());
+    let catalog = move || {
+        vec![NbdServed {
+            name: "0".into(),
+            description: String::new(),
+            backend: Arc::clone(&backend),
+            read_only: false,
+        }]
+    };
+    let heard = Arc::clone(heard);
+    NbdServer::start(
+        ReceptionDoor::unix(path.into()).unwrap(),
+        Arc::new(catalog),
+        None,
+        SocketOptions::default(),
+        LIMITS,
+        ReceptionListener::new(move |line| heard.lock().unwrap().push(line.into())),
+    )
+    .unwrap()
+}
+
+/// Clients that never take their replies, or never send all of their data, lose their connections when others need the
+/// memory; memory in use never exceeds the limit, and a client that does take its replies is served.
+#[test]
+fn clients_that_hold_memory_do_not_starve_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let server = start(&path, &heard);
+    let mut honest = client(&path);
+    read_parts(&mut honest, 8);
+    assert_eq!(server.stats().stuck, 0);
+    let mut stuck: Vec<UnixStream> = (0..6).map(|_| client(&path)).collect();
+    for (index, socket) in stuck.iter_mut().enumerate() {
+        let bytes = match index % 2 {
+            0 => request(READ, PART).repeat(16),
+            _ => [request(WRITE, PART), vec![7; 20 << 10]].concat(),
+        };
+        socket.write_all(&bytes).unwrap();
+    }
+    // Until they have what there is.
+    std::thread::sleep(LIMITS.stuck_after / 2);
+    let begin = Instant::now();
+    read_parts(&mut honest, 8);
+    let took = begin.elapsed();
+    let stats = server.stats();
+    assert!(stats.stuck >= 1, "{stats:?}");
+    assert!(
+        stats.shared_bytes_peak <= LIMITS.shared_bytes as u64,
+        "{stats:?}"
+    );
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let mut closed = 0;
+    for socket in &mut stuck {
+        let _ = socket.set_read_timeout(Some(Duration::from_millis(20)));
+        closed += usize::from(socket.read_to_end(&mut Vec::new()).is_ok());
+    }
+    assert!(closed >= 1);
+    let heard = heard.lock().unwrap().join("\n");
+    assert!(heard.contains("took and sent no data for 100ms"), "{heard}");
+}
+
+/// The line for memory: proven connections go before others, and what is returned goes to the first in line.
+#[test]
+fn proven_clients_go_first() {
+    let ring = brunt_block::Ring::new(brunt_block::RingConfig::default()).unwrap();
+    let memory = Memory::new(LIMITS);
+    let [mut holder, mut new, mut proven] = [(); 3].map(|()| memory.join(ring.waker()));
+    proven.prove();
+    assert!(holder.reserve_up_to(LIMITS.shared_bytes) && !holder.is_short());
+    assert!(!new.reserve_up_to(PART as usize) && !proven.reserve_up_to(PART as usize));
+    assert!(holder.is_short() && new.waits() && proven.waits());
+    holder.set(LIMITS.shared_bytes - PART as usize);
+    assert!(!new.reserve_up_to(PART as usize), "not its turn");
+    assert!(proven.reserve_up_to(PART as usize));
+    assert!(!new.reserve_up_to(PART as usize), "no room");
+    drop(holder);
+    assert!(new.reserve_up_to(PART as usize) && !new.is_short());
+    assert_eq!(memory.peak_and_stuck(), (LIMITS.shared_bytes, 0));
+}
+
+/// Clients that hold memory keep it as long as no one else waits for it.
+#[test]
+fn slow_clients_are_not_closed_without_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let server = start(&path, &Arc::default());
+    let mut slow = client(&path);
+    slow.write_all(&request(READ, PART).repeat(3)).unwrap();
+    std::thread::sleep(LIMITS.stuck_after * 3);
+    for _ in 0..3 {
+        slow.read_exact(&mut vec![0; 16 + PART as usize]).unwrap();
+    }
+    read_parts(&mut slow, 4);
+    let stats = server.shutdown();
+    assert_eq!((stats.stuck, stats.broken), (0, 0), "{stats:?}");
+}
