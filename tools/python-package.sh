@@ -28,7 +28,7 @@ ready || { echo "first: tools/python-package.sh --prepare"; exit 2; }
 BRUNT=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/brunt}"); export BRUNT
 TESTDATA=$PWD/testdata; export TESTDATA
 # Where DuckDB is prepared, its answers are held against the others.
-if tools/duckdb.sh --ready; then BRUNT_DUCKDB=$(tools/duckdb.sh --where)/duckdb; export BRUNT_DUCKDB; fi
+if tools/duckdb.sh --ready; then BRUNT_PYTHON=$(tools/duckdb.sh --where)/python; export BRUNT_PYTHON; fi
 
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 # Building leaves files in the sources.

@@ -1,5 +1,7 @@
 """The package on what a real `brunt` writes. BRUNT names the program, TESTDATA the folder with captures."""
 
+import collections
+import html
 import json
 import math
 import os
@@ -113,52 +115,223 @@ class ResultsTest(Folder):
             brunt.open(older)
 
 
-class TransfersTest(unittest.TestCase):
-    """Whoever is asked, the same operations count as transfers."""
+class Page:
+    """The numbers that a page of `brunt analyze --html` shows, which have three significant digits or are whole."""
 
-    def test_all_answers_are_equal(self) -> None:
-        captures = ("nfs3-small", "nfs3-stale", "nfs4-small", "iscsi/tgt-qemu", "iscsi/lio-libiscsi")
-        left_out = 0
+    UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01, "": 1}
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def rows(self, caption: str) -> dict[str, dict[str, str]]:
+        """The cells of a table, by row and column."""
+        table = self.found(f'<caption class="">{caption}</caption>(.*?)</table>')
+        head, *rows = [
+            [html.unescape(re.sub("<[^>]*>", "", cell)) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
+            for row in re.findall("<tr>(.*?)</tr>", table)
+        ]
+        return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+    def fact(self, name: str) -> str:
+        """What is written beside a name; empty if the name is not on the page."""
+        fact = re.search(f"<dt>{name}</dt><dd>(.*?)</dd>", self.text)
+        return fact[1] if fact else ""
+
+    def found(self, pattern: str) -> str:
+        found = re.search(pattern, self.text, re.DOTALL)
+        assert found is not None, pattern
+        return found[1]
+
+    @classmethod
+    def number(cls, shown: str) -> float:
+        """The number of a text such as `1.24 ms`."""
+        if shown == "–":
+            return 0
+        number, _, unit = shown.partition(" ")
+        return float(number.replace(",", "")) * cls.UNITS[unit]
+
+
+class AnswersTest(unittest.TestCase):
+    """One question has one answer, from `brunt analyze`, its page, `brunt trace`, `brunt sql` and this package."""
+
+    COLUMNS = ["record_id", "flow", "operation", "file", "direction", "status", "offset_bytes", "asked_bytes", "moved_bytes"]
+    COLUMNS += ["latency_ns"]
+
+    folder: Path
+    trace: brunt.Trace
+    report: dict[str, Any]
+    page: Page
+    info: dict[str, Any]
+    operations: list[dict[str, Any]]
+    answers: dict[str, Any]
+
+    def test_one_question_has_one_answer(self) -> None:
+        # NFSv3 with retransmissions and calls without an answer, NFSv3 with READs that failed, NFSv4.0 to 4.2, and iSCSI: with
+        # commands that failed, with aborted ones, and with addresses that are unknown.
+        captures = ("nfs3-small", "nfs3-stale", "nfs4-small", "iscsi/tgt-kernel", "iscsi/brunt-aborts", "iscsi/lio-libiscsi")
+        seen = {"bytes_retransmitted": 0, "calls_aborted": 0, "errors": 0, "failed": 0, "unanswered": 0}
         for name in captures:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
-                left_out += self.check(name, Path(folder))
-        self.assertGreater(left_out, 1000)
+                self.open(name, Path(folder))
+                for check in (self.kinds, self.amounts, self.left_out, self.duplicates, self.latencies, self.rates):
+                    check()
+                counted = self.report["ledger"] | self.report["profile"]["left_out"]
+                counted["errors"] = sum(row["errors"] for row in self.report["by_operation"])
+                seen = {what: count + counted[what] for what, count in seen.items()}
+        self.assertTrue(all(seen.values()), seen)
 
-    def check(self, name: str, folder: Path) -> int:
+    def open(self, name: str, folder: Path) -> None:
         base = Path(os.environ["TESTDATA"]) / name
         capture = next(path for end in (".pcap.zst", ".pcapng.zst") if (path := Path(f"{base}{end}")).exists())
-        trace, page = folder / "trace", folder / "page.html"
-        run("capture", "-r", capture, "--out", trace)
-        report = run("analyze", capture, "--html", page)["profile"]
-        self.assertEqual(run("analyze", trace)["profile"], report)
-        table = brunt.open_trace(trace).transfers(["direction", "moved_bytes"])
-        html = page.read_text()
-        info = run("trace", "info", trace)
-        sql = self.sql(trace)
-        requests = 0
-        for direction, way in enumerate(("read", "write")):
-            rows = table.filter(pyarrow.compute.equal(table["direction"], direction))
-            count, moved = report[way]["operations"], report[way]["bytes"]
-            self.assertEqual((rows.num_rows, pyarrow.compute.sum(rows["moved_bytes"]).as_py() or 0), (count, moved), way)
-            shown = re.search(f'<th class="" scope="row">{way}</th><td class="num">([0-9,]+)</td>', html)
-            assert shown is not None
-            self.assertEqual(int(shown[1].replace(",", "")), count, way)
-            requests += count
-            if sql is not None:
-                self.assertEqual((sql[f"{way}_operations"], sql[f"{way}_bytes"]), (count, moved), way)
-        # Without the size of a block, SCSI's addresses are not known: such requests are counted as damaged.
-        found = sum(info["ops"].get(way, {"requests": 0})["requests"] for way in ("read", "write"))
-        self.assertEqual(found - info["repeated"] + info["damaged"], requests)
-        left_out = report["left_out"]
-        if sql is not None:
-            self.assertEqual({reason: sql[f"left_out_{reason}"] for reason in left_out}, left_out)
-        return sum(left_out.values())
+        self.folder = folder / "trace"
+        run("capture", "-r", capture, "--out", self.folder)
+        self.report = run("analyze", capture, "--html", folder / "page.html")
+        for part in ("profile", "by_operation", "duplicates", "ledger"):
+            self.assertEqual(run("analyze", self.folder)[part], self.report[part])
+        self.answers = {}
+        self.page = Page((folder / "page.html").read_text())
+        self.info = run("trace", "info", self.folder)
+        self.trace = brunt.open_trace(self.folder)
+        clients = {row["flow"]: row["source"] for row in self.trace.flows().to_pylist()}
+        operations = self.trace.operations()
+        times = operations["request_first"].cast(pyarrow.int64())
+        self.operations = operations.select(self.COLUMNS).append_column("request_first_ns", times).to_pylist()
+        for row in self.operations:
+            row["client"] = clients[row["flow"]]
+        self.operations.sort(key=lambda row: row["record_id"])
 
-    def sql(self, trace: Path) -> Any:
-        """The analysis `profile` in DuckDB, where there is one."""
-        if "BRUNT_DUCKDB" not in os.environ:
+    def sql(self, question: str) -> Any:
+        """The rows of an analysis in DuckDB; None where there is no DuckDB."""
+        if "BRUNT_PYTHON" not in os.environ:
             return None
-        return run("sql", trace, "profile")["rows"][0]
+        if question in self.answers:
+            return self.answers[question]
+        # A program in the PATH might read times in microseconds.
+        environment = {name: value for name, value in os.environ.items() if name not in ("PATH", "BRUNT_DUCKDB")}
+        with unittest.mock.patch.dict(os.environ, environment, clear=True):
+            self.answers[question] = run("sql", self.folder, question)["rows"]
+        return self.answers[question]
+
+    def transfers(self, way: str | None = None) -> list[dict[str, Any]]:
+        directions = (0, 1) if way is None else (("read", "write").index(way),)
+        return [row for row in self.operations if row["direction"] in directions and row["status"] == 0]
+
+    def assert_shown(self, shown: str, exact: float) -> None:
+        """That a page shows this number: three digits of it."""
+        self.assertLessEqual(abs(Page.number(shown) - exact), 0.0051 * exact, shown)
+
+    def kinds(self) -> None:
+        """Operations by kind, their answers and errors."""
+        reported = self.report["by_operation"]
+        expected = {row["name"]: [row["calls"], row["replies"], row["errors"]] for row in reported}
+        found = {name: [0, 0, 0] for name in expected}
+        for row in self.operations:
+            counts = found[row["operation"]]
+            counts[0] += 1
+            counts[1] += row["latency_ns"] is not None
+            counts[2] += row["status"] not in (None, 0)
+        self.assertEqual(found, expected)
+        rows = self.page.rows("Latency by operation")
+        shown = {name: [int(Page.number(row[column])) for column in ("calls", "errors")] for name, row in rows.items()}
+        self.assertEqual(shown, {name: [calls, errors] for name, (calls, _, errors) in expected.items()})
+        if (sql := self.sql("mix")) is not None:
+            self.assertEqual({row["operation"]: [row["calls"], row["replies"], row["errors"]] for row in sql}, expected)
+
+    def amounts(self) -> None:
+        """Numbers of transfers, their bytes, and the share of sequential ones."""
+        sql = self.sql("profile")
+        page = self.page.rows("Reads and writes")
+        requests = 0
+        ends: dict[tuple[Any, ...], int] = {}
+        for way in ("read", "write"):
+            sequential, transfers = 0, self.transfers(way)
+            for row in transfers:
+                place = (row["record_id"] >> 48, row["client"], row["file"], row["direction"])
+                offset = row["offset_bytes"] or 0
+                sequential += row["file"] is not None and ends.get(place) == offset
+                ends[place] = offset + row["moved_bytes"]
+            expected = self.report["profile"][way]
+            count, moved, share = expected["operations"], expected["bytes"], expected["sequential_share"]
+            self.assertEqual((len(transfers), sum(row["moved_bytes"] for row in transfers)), (count, moved), way)
+            self.assertEqual(sequential / max(count, 1), share, way)
+            self.assertEqual(Page.number(page[way]["count"]), count, way)
+            self.assert_shown(page[way]["data"], moved)
+            self.assert_shown(page[way]["sequential"], share)
+            if sql is not None:
+                self.assertEqual((sql[0][f"{way}_operations"], sql[0][f"{way}_bytes"]), (count, moved), way)
+                self.assertEqual(sql[0][f"{way}_sequential"], sequential, way)
+            requests += count
+            # A block trace has what was asked for, which a replay asks for again.
+            if self.info["damaged"] + self.info["repeated"] == 0:
+                asked = sum(row["asked_bytes"] for row in transfers)
+                self.assertEqual(self.info["ops"].get(way, {"bytes": 0})["bytes"], asked, way)
+        # Without the size of a block, SCSI's addresses are not known: such requests are counted as damaged.
+        found = sum(self.info["ops"].get(way, {"requests": 0})["requests"] for way in ("read", "write"))
+        self.assertEqual(found - self.info["repeated"] + self.info["damaged"], requests)
+
+    def left_out(self) -> None:
+        """Reads and writes that failed, or whose success is not known."""
+        expected = self.report["profile"]["left_out"]
+        found = dict.fromkeys(expected, 0)
+        for row in self.operations:
+            if row["direction"] is not None and row["status"] != 0:
+                unseen = "unanswered" if row["latency_ns"] is None else "status_unseen"
+                found[unseen if row["status"] is None else "failed"] += 1
+        self.assertEqual(found, expected)
+        shown = re.findall("[0-9,]+", self.page.fact("Not counted as reads or writes"))
+        self.assertEqual(sum(Page.number(number) for number in shown), sum(expected.values()))
+        if (sql := self.sql("profile")) is not None:
+            self.assertEqual({reason: sql[0][f"left_out_{reason}"] for reason in expected}, expected)
+
+    def duplicates(self) -> None:
+        """The share of blocks whose contents are elsewhere, too, which the report estimates."""
+        expected = self.report["duplicates"]
+        blocks = self.trace.table("checksums").select(["file", "offset_bytes", "write", "sum"])
+        placed = blocks.group_by(["file", "offset_bytes", "sum"]).aggregate([]).num_rows
+        exact = 1 - len(pyarrow.compute.unique(blocks["sum"])) / placed if placed else 0
+        written = pyarrow.compute.sum(blocks["write"]).as_py() or 0
+        self.assertEqual((len(blocks) - written, written), (expected["blocks_read"], expected["blocks_written"]))
+        self.assertLessEqual(abs(exact - expected["duplicate_share"]), 4 * expected.get("duplicate_share_error", 0))
+        if len(blocks) > 0:
+            numbers = re.findall("[0-9.,]+(?: %)?", self.page.fact("Data"))
+            self.assertEqual((Page.number(numbers[0]), Page.number(numbers[2])), (len(blocks) - written, written))
+            self.assert_shown(numbers[3], expected["duplicate_share"])
+        if (sql := self.sql("duplicates")) is not None:
+            self.assertEqual((sql[0]["blocks_read"], sql[0]["blocks_written"]), (len(blocks) - written, written))
+            self.assertAlmostEqual(sql[0]["duplicate_share"], exact, 12)
+
+    def latencies(self) -> None:
+        """Response times of READs, with the error that the report states."""
+        (reported,) = (row for row in self.report["by_operation"] if row["name"] in ("READ", "SCSI READ"))
+        name, latency = reported["name"], reported["latency"]
+        exact = sorted(row["latency_ns"] for row in self.operations if row["operation"] == name and row["latency_ns"] is not None)
+        self.assertEqual(len(exact), reported["replies"])
+        sql = next((row for row in self.sql("mix") or () if row["operation"] == name), None)
+        page = self.page.rows("Latency by operation")[name]
+        for share, quantile, column in ((0.5, "p50_ns", "median"), (0.99, "p99_ns", "p99")):
+            value = exact[math.ceil(share * len(exact)) - 1]
+            # Below 16 us a bucket may be 1,024 ns wide.
+            error = max(latency["error_percent"] / 100 * value, 512)
+            self.assertLessEqual(abs(latency[quantile] - value), error, quantile)
+            self.assert_shown(page[column], latency[quantile])
+            bounds = self.trace.latencies(procedure=name).bounds(share)
+            assert bounds is not None and bounds[1] is not None
+            self.assertTrue(bounds[0] <= value <= bounds[1], (quantile, value, bounds))
+            if sql is not None:
+                self.assertEqual(sql[quantile], value, quantile)
+
+    def rates(self) -> None:
+        """Mean and peak rate of transfers, as sizing tools ask for them."""
+        times = sorted(row["request_first_ns"] for row in self.transfers())
+        mean = len(times) * 1e9 / (times[-1] - times[0])
+        peak = max(collections.Counter((time - times[0]) // 1_000_000_000 for time in times).values())
+        found = [sql[0] for sql in [self.sql("sizer")] if sql is not None]
+        # A block trace lacks requests whose addresses are not known, and has a write for a WRITE SAME.
+        if self.info["damaged"] + self.info["repeated"] == 0:
+            found.append(run("trace", "fit", self.folder)["sizer"])
+        for sizer in found:
+            self.assertAlmostEqual(sizer["mean_per_s"] / mean, 1, 9)
+            self.assertEqual(sizer["peak_per_s"], peak)
 
 
 class TraceTest(Folder):

@@ -1,7 +1,9 @@
 -- The workload in one row, as sizing tools ask for it: rates, shares, sizes, and what a read cache would have to hold.
 --
--- Made of the report's `profile`, `operations` and `duration_s`. The peak is that of a second of the clock. What is
--- sequential is said in `profile`; the working set has the blocks of 4,096 bytes of reads that are not.
+-- Made of the report's `profile`, `operations` and `duration_s`. `mean_per_s` and `peak_per_s` are of reads and writes
+-- that succeeded, as in `brunt trace fit`: from the first of them to the last, and in seconds counted from the first.
+-- `operations_per_s` and `operations_peak_per_s` are of all operations: of the whole capture, and of a second of the
+-- clock. What is sequential is said in `profile`; the working set has the blocks of 4,096 bytes of reads that are not.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS d(n)
 ), places AS (
@@ -49,13 +51,24 @@ WITH digits AS (
 ), peak AS (
   SELECT coalesce(max(requests), 0) AS requests, coalesce(sum(requests), 0) AS operations,
          coalesce(sum(metadata), 0) AS metadata FROM seconds
+), span AS (
+  SELECT min(request_first_ns) AS first_ns, max(request_first_ns) AS last_ns
+  FROM operations WHERE direction IS NOT NULL AND status = 0
+), transfer_seconds AS (
+  SELECT request_first_ns - first_ns - (request_first_ns - first_ns) % 1000000000 AS since_ns, count(*) AS requests
+  FROM operations CROSS JOIN span WHERE direction IS NOT NULL AND status = 0
+  GROUP BY request_first_ns - first_ns - (request_first_ns - first_ns) % 1000000000
+), transfer_peak AS (
+  SELECT coalesce(max(requests), 0) AS transfers_peak FROM transfer_seconds
 ), times AS (
   SELECT time_ns AS at_ns FROM packets UNION ALL SELECT request_first_ns AS at_ns FROM operations
 ), duration AS (
   SELECT max(at_ns) - min(at_ns) AS duration_ns FROM times
 )
-SELECT cast(1000000000 * operations AS DOUBLE) / nullif(duration_ns, 0) AS mean_per_s,
-       cast(requests AS BIGINT) AS peak_per_s,
+SELECT cast(1000000000 * transfers AS DOUBLE) / nullif(last_ns - first_ns, 0) AS mean_per_s,
+       cast(transfers_peak AS BIGINT) AS peak_per_s,
+       cast(1000000000 * operations AS DOUBLE) / nullif(duration_ns, 0) AS operations_per_s,
+       cast(requests AS BIGINT) AS operations_peak_per_s,
        cast(reads - sequential_reads AS DOUBLE) / nullif(transfers, 0) AS random_read,
        cast(writes - sequential_writes AS DOUBLE) / nullif(transfers, 0) AS random_write,
        cast(sequential_reads AS DOUBLE) / nullif(transfers, 0) AS sequential_read,
@@ -64,4 +77,4 @@ SELECT cast(1000000000 * operations AS DOUBLE) / nullif(duration_ns, 0) AS mean_
        cast(read_bytes AS DOUBLE) / nullif(reads, 0) AS read_bytes,
        cast(written_bytes AS DOUBLE) / nullif(writes, 0) AS write_bytes,
        cast(working_set.bytes AS BIGINT) AS random_read_working_set_bytes
-FROM amounts CROSS JOIN working_set CROSS JOIN peak CROSS JOIN duration
+FROM amounts CROSS JOIN working_set CROSS JOIN peak CROSS JOIN duration CROSS JOIN span CROSS JOIN transfer_peak

@@ -64,12 +64,12 @@ pub struct ModelDistance {
     pub measure: &'static str,
 }
 
-/// The values that a sizing tool needs.
+/// The values that a sizing tool needs. All are of reads and writes; flushes and unmaps are not among them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SizerProfile {
-    /// Mean requests per second.
-    pub mean_per_s: f64,
-    /// Highest number of requests in one second.
+    /// Reads and writes per second, from the first of them to the last; `None` if all came at the same time.
+    pub mean_per_s: Option<f64>,
+    /// Highest number of reads and writes in one second; seconds count from the first of them.
     pub peak_per_s: u64,
     /// Distinct bytes touched by random reads, in 4 KiB blocks (± 0.8 %).
     pub random_read_working_set_bytes: u64,
@@ -103,6 +103,40 @@ pub struct ModelFitter {
     /// Random and sequential counts, for reads, then for writes.
     kinds: [[u64; 2]; 2],
     random_reads: HyperLogLog,
+    transfers: Arrivals,
+}
+
+/// When reads and writes came.
+#[derive(Default)]
+struct Arrivals {
+    count: u64,
+    first_ns: u64,
+    least_ns: u64,
+    most_ns: u64,
+    second: u64,
+    in_second: u64,
+    peak: u64,
+}
+
+impl Arrivals {
+    fn add(&mut self, time_ns: u64) {
+        if self.count == 0 {
+            (self.first_ns, self.least_ns, self.most_ns) = (time_ns, time_ns, time_ns);
+        }
+        self.count += 1;
+        (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
+        let second = time_ns.saturating_sub(self.first_ns) / 1_000_000_000;
+        if second != self.second {
+            (self.second, self.in_second) = (second, 0);
+        }
+        self.in_second += 1;
+        self.peak = self.peak.max(self.in_second);
+    }
+
+    fn mean_per_s(&self) -> Option<f64> {
+        let span_ns = self.most_ns - self.least_ns;
+        (span_ns > 0).then(|| self.count as f64 * 1e9 / span_ns as f64)
+    }
 }
 
 impl Default for ModelFitter {
@@ -118,6 +152,7 @@ impl Default for ModelFitter {
             runs_of_at_least: vec![0; RUN_REQUESTS_MAX],
             kinds: [[0; 2]; 2],
             random_reads: HyperLogLog::default(),
+            transfers: Arrivals::default(),
         }
     }
 }
@@ -143,6 +178,7 @@ impl ModelFitter {
             } else {
                 self.other_sizes += 1;
             }
+            self.transfers.add(request.time_ns);
             self.place(request, write);
         }
     }
@@ -209,7 +245,7 @@ impl ModelFitter {
             region_bytes,
             zones,
             distances: Vec::new(),
-            sizer: self.sizer(info, rate, moved),
+            sizer: self.sizer(info, moved),
         };
         let requests = info.ledger.requests.max(1) as f64;
         let mut far = |part, distance: f64, measure| {
@@ -338,7 +374,7 @@ impl ModelFitter {
         most
     }
 
-    fn sizer(&self, info: &TraceInfo, rate: f64, moved: u64) -> SizerProfile {
+    fn sizer(&self, info: &TraceInfo, moved: u64) -> SizerProfile {
         let share = |count: u64| count as f64 / moved as f64;
         let mean = |op: TraceOp| {
             let counted = info.ops.get(&op).copied().unwrap_or_default();
@@ -349,8 +385,8 @@ impl ModelFitter {
             [random_write, sequential_write],
         ] = self.kinds.map(|kind| kind.map(share));
         SizerProfile {
-            mean_per_s: rate,
-            peak_per_s: info.rate.peak_per_s,
+            mean_per_s: self.transfers.mean_per_s(),
+            peak_per_s: self.transfers.peak,
             random_read_working_set_bytes: (self.random_reads.estimate() * BLOCK_BYTES as f64)
                 as u64,
             random_read,
@@ -541,6 +577,26 @@ mod tests {
             (model.sizer.random_read - 0.7).abs() < 0.03
                 && model.sizer.random_read_working_set_bytes > 10 << 20
         );
+    }
+
+    /// Flushes and unmaps count neither in the rates of the sizer profile, nor in the time that these are of.
+    #[test]
+    fn the_sizer_profile_counts_reads_and_writes() {
+        let at = |tenths: u64, op| BlockRequest::new(tenths * 100_000_000, 0, op, 0, 4096);
+        let mut fitter = ModelFitter::default();
+        fitter.add(&[
+            at(0, TraceOp::Flush),
+            at(5, TraceOp::Read),
+            at(9, TraceOp::Write),
+        ]);
+        assert_eq!(fitter.transfers.mean_per_s(), Some(5.0));
+        fitter.add(&[at(14, TraceOp::Read), at(14, TraceOp::Unmap)]);
+        fitter.add(&[at(25, TraceOp::Read), at(80, TraceOp::Flush)]);
+        assert_eq!(fitter.transfers.mean_per_s(), Some(2.0));
+        assert_eq!(fitter.transfers.peak, 3);
+        let mut one = ModelFitter::default();
+        one.add(&[at(0, TraceOp::Flush), at(5, TraceOp::Read)]);
+        assert_eq!((one.transfers.mean_per_s(), one.transfers.peak), (None, 1));
     }
 
     /// Geometric run lengths are the model's own; runs of equal length are as far from it as theory says.

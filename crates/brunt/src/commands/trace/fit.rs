@@ -64,9 +64,11 @@ pub fn run(args: &FitArgs, output: &Output) -> Done {
     }
     let sizer = &model.sizer;
     let share = |share: f64| share * 100.0;
+    let mean = sizer
+        .mean_per_s
+        .map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
     output.line(format_args!(
-        "sizer        {:.1}/s on average, {}/s at most; random reads {:.1} % over {} bytes, random writes {:.1} %",
-        sizer.mean_per_s,
+        "sizer        {mean} on average, {}/s at most; random reads {:.1} % over {} bytes, random writes {:.1} %",
         sizer.peak_per_s,
         share(sizer.random_read),
         sizer.random_read_working_set_bytes,

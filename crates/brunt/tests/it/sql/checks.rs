@@ -7,6 +7,7 @@ use serde_json::Value;
 
 /// The query for the operations themselves: a statement too simple for an engine to get wrong.
 pub const OPERATIONS: &str = "select operations.operation, operations.request_first_ns, operations.latency_ns, \
+                              operations.direction, operations.status, \
                               flows.destination as server, flows.source as client, operations.file \
                               from operations join flows using (flow)";
 
@@ -27,6 +28,14 @@ impl Operations {
         let mut times: Vec<_> = rows.map(|row| number(row, "request_first_ns")).collect();
         times.sort_unstable();
         times
+    }
+
+    /// The times of the requests of reads and writes that succeeded.
+    fn transfers(&self) -> Vec<u64> {
+        let rows = self.0.iter();
+        rows.filter(|row| row["direction"].is_u64() && row["status"] == 0)
+            .map(|row| number(row, "request_first_ns"))
+            .collect()
     }
 
     /// The latencies of operations with this value in a column, in order.
@@ -407,13 +416,29 @@ fn check_sizer(rows: &[Value], report: &Value, operations: &Operations) {
         float(profile, "/metadata_operations") / all,
         "metadata",
     );
+    let mut times = operations.transfers();
+    times.sort_unstable();
+    let span_s = times.last().map_or(0, |last| last - times[0]) as f64 / 1e9;
     assert_nearly(
         &row["mean_per_s"],
-        float(report, "/operations_per_s"),
+        times.len() as f64 / span_s,
         "mean_per_s",
     );
+    let in_second = |second: u64| {
+        let of = times
+            .iter()
+            .filter(|at| (*at - times[0]) / 1_000_000_000 == second);
+        of.count() as u64
+    };
+    let peak = (0..=span_s as u64).map(in_second).max();
+    assert_eq!(Some(number(row, "peak_per_s")), peak);
+    assert_nearly(
+        &row["operations_per_s"],
+        float(report, "/operations_per_s"),
+        "operations_per_s",
+    );
     assert_eq!(
-        number(row, "peak_per_s"),
+        number(row, "operations_peak_per_s"),
         *operations
             .stretches(1_000_000_000)
             .values()
