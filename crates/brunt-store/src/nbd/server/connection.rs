@@ -86,10 +86,7 @@ pub(super) fn run(
     }
     let channel = Channel::new(Stream::new(&ring, socket, RX_BYTES)?, None);
     let served = catalog();
-    let offered: Vec<NbdOffered> = served
-        .iter()
-        .map(|served| offered(served, memory))
-        .collect();
+    let offered = served.iter().map(|one| offered(one, memory)).collect();
     let Some(Agreed {
         channel,
         agreement,

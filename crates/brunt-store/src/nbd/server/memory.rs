@@ -1,6 +1,6 @@
 //! Memory for the data of requests and replies, shared by all connections of a server. A connection reserves memory
-//! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no reservation,
-//! so that small requests don't wait.
+//! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no
+//! reservation, so that small requests don't wait.
 //!
 //! - Connections that find no room wait in line, and only the first in line gets memory. Those whose clients have shown
 //!   that they take and send data go before others, but pass each only [`PASSED_MAX`] times.
@@ -178,8 +178,8 @@ pub(super) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Reserves memory until `total` bytes are reserved. If there is no room, the connection waits in line: its ring is woken when it may try
-    /// again.
+    /// Reserves memory until `total` bytes are reserved. If there is no room, the connection waits in line: its ring is
+    /// woken when it may try again.
     pub fn reserve_up_to(&mut self, total: usize) -> bool {
         let bytes = total.saturating_sub(self.own_bytes);
         if bytes == 0 {

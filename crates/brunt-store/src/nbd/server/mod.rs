@@ -40,8 +40,8 @@ pub const CONNECTIONS_MAX: usize = 128;
 /// Memory for the data of requests and replies, of all connections together: what each may use by itself and what they
 /// share.
 pub const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Parts of it that each connection has for itself, so that small requests don't wait: its ring's arena, and memory from
-/// the heap.
+/// Parts of it that each connection has for itself, so that small requests don't wait: its ring's arena, and memory
+/// from the heap.
 const ARENA_BYTES: usize = 1 << 20;
 const OWN_BYTES: usize = 512 << 10;
 /// A client that takes and sends no data for this long is disconnected if others wait for memory.
