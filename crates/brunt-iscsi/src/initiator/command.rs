@@ -255,7 +255,8 @@ fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
 }
 
 /// A designator from a device identification page that is globally unique (SPC-4, 7.8.6): an NAA
-/// name of a registered authority, an EUI-64, or a UUID.
+/// name of a registered authority, an EUI-64, or a UUID. Not a locally assigned NAA name: those of two machines may be
+/// the same.
 pub(super) fn unique_designator(page: &[u8]) -> Option<String> {
     let mut rest = page.get(4..)?;
     while let [_, kind, _, length, after @ ..] = rest {
@@ -427,5 +428,36 @@ mod tests {
                 .iter()
                 .all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == CommandData::ZeroBlock)
         );
+    }
+
+    /// Of the names that Brunt's own target reports, only the UUID is globally unique.
+    #[test]
+    fn only_globally_unique_designators_identify_a_lun() {
+        use brunt_wire::scsi::inquiry::{DeviceIdentification, device_identification, vpd};
+        let check = |naa, uuid, expected: Option<&str>| {
+            let body = device_identification(&DeviceIdentification {
+                vendor: "BRUNT",
+                serial: &"s".repeat(200),
+                naa,
+                uuid,
+                target_name: "iqn.2026-11.io.brunt:t0",
+                target_port: 1,
+                alua: true,
+            });
+            let page = vpd(0x83, &body);
+            // The initiator reads this much.
+            let page = &page[..page.len().min(256)];
+            assert_eq!(unique_designator(page).as_deref(), expected);
+        };
+        let local = [0x30, 0, 0, 0, 0, 0, 0, 1];
+        let registered = [0x50, 0, 0, 0, 0, 0, 0, 1];
+        let uuid = Some([0xab; 16]);
+        check(local, None, None);
+        check(
+            local,
+            uuid,
+            Some("uuid.1000abababababababababababababababab"),
+        );
+        check(registered, uuid, Some("naa.5000000000000001"));
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<Da
             vendor: &options.vendor,
             serial: &options.serial,
             naa: unit.naa(),
+            uuid: options.uuid,
             target_name: &options.target_name,
             target_port: nexus.target_port,
             alua: options.alua != Alua::Off,

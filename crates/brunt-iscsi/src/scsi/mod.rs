@@ -27,7 +27,9 @@ mod tests;
 
 pub use brunt_wire::scsi::alua::{AccessState, PortGroup};
 pub use command::{Begin, CommandOutcome, DataIn, Nexus, TaskAttribute, TransportCommand};
-pub use lun::{AccessReport, Alua, DiskEvent, LogicalUnit, LunError, LunOptions, NoSuchGroup};
+pub use lun::{
+    AccessReport, Alua, DiskEvent, LogicalUnit, LunError, LunOptions, NoSuchGroup, unit_uuid,
+};
 pub use management::{Reset, Ticket};
 pub use map::LunMap;
 pub use store::{FileStore, ReservationStore};

@@ -99,6 +99,8 @@ pub struct DeviceIdentification<'a> {
     pub serial: &'a str,
     /// NAA identifier, 8 bytes.
     pub naa: [u8; 8],
+    /// UUID, if the unit has one.
+    pub uuid: Option<[u8; 16]>,
     /// iSCSI name of the target; empty if none.
     pub target_name: &'a str,
     /// Relative target port identifier, and portal group tag, of the port that received the command.
@@ -110,7 +112,8 @@ pub struct DeviceIdentification<'a> {
 /// The longest iSCSI name (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;
 
-/// Body of the device identification page (SPC-4, 7.8.6).
+/// Body of the device identification page (SPC-4, 7.8.6; UUIDs are new in SPC-5). The unit's own names come first and
+/// take less than 252 bytes, for initiators that read only 256 bytes of the page.
 pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut descriptor = |codes: u8, kind: u8, bytes: &[u8]| {
@@ -119,7 +122,7 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
         out.extend_from_slice(&[codes, kind, 0, length]);
         out.extend_from_slice(bytes);
     };
-    // The logical unit: T10 vendor id based (ASCII), NAA (binary).
+    // The logical unit: T10 vendor id based (ASCII), NAA (binary), UUID (binary).
     let mut t10 = Vec::new();
     push_text(&mut t10, identity.vendor, 8);
     t10.extend(
@@ -131,6 +134,9 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     );
     descriptor(0x02, 0x01, &t10);
     descriptor(0x01, 0x03, &identity.naa);
+    if let Some(uuid) = identity.uuid {
+        descriptor(0x01, 0x0a, &uuid_designator(uuid));
+    }
     // The target port: relative identifier, and its iSCSI name; the target device: its iSCSI name.
     // PIV with protocol 5 (iSCSI).
     let [high, low] = identity.target_port.to_be_bytes();
@@ -155,6 +161,14 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
         descriptor(0x53, 0xa8, &name_string(name));
     }
     out
+}
+
+/// A UUID as a designator (SPC-5): the UUID type in 4 bits, 1h, then 12 reserved bits, then the UUID.
+pub fn uuid_designator(uuid: [u8; 16]) -> [u8; 18] {
+    let mut designator = [0; 18];
+    designator[0] = 0x10;
+    designator[2..].copy_from_slice(&uuid);
+    designator
 }
 
 /// UTF-8, terminated by at least one zero, padded to a multiple of four (SPC-4, 7.8.6.11).
@@ -354,18 +368,26 @@ mod tests {
             vendor: "BRUNT",
             serial: "0001",
             naa: [0x30, 0, 0, 0, 0, 0, 0, 1],
+            uuid: Some([7; 16]),
             target_name: "iqn.2026-11.io.brunt:t0",
             target_port: 1,
             alua: false,
         });
         let (mut at, mut kinds) = (0, Vec::new());
         while at < body.len() {
+            let length = match body[at + 1] & 0x3f {
+                0x03 => 8,
+                0x0a => 18,
+                0x14 => 4,
+                _ => body[at + 3],
+            };
+            assert_eq!(body[at + 3], length);
             kinds.push(body[at + 1] & 0x3f);
             at += 4 + usize::from(body[at + 3]);
         }
         assert_eq!(
             (at, kinds),
-            (body.len(), vec![0x01, 0x03, 0x14, 0x18, 0x28])
+            (body.len(), vec![0x01, 0x03, 0x0a, 0x14, 0x18, 0x28])
         );
     }
 
@@ -380,6 +402,7 @@ mod tests {
                 vendor: "BRUNT",
                 serial: &"s".repeat(1000),
                 naa: [0x30, 0, 0, 0, 0, 0, 0, 1],
+                uuid: Some([7; 16]),
                 target_name: &target_name,
                 target_port: 1,
                 alua: false,
@@ -389,7 +412,7 @@ mod tests {
                 at += 4 + usize::from(body[at + 3]);
                 count += 1;
             }
-            assert_eq!((at, count), (body.len(), 5), "{target_name}");
+            assert_eq!((at, count), (body.len(), 6), "{target_name}");
             let page = vpd(0x83, &body);
             assert_eq!(
                 usize::from(u16::from_be_bytes([page[2], page[3]])),

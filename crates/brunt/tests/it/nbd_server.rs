@@ -658,6 +658,34 @@ fn mistakes_are_reported_before_anything_is_served() {
     check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
 }
 
+/// Runs an experiment with a target for each of two URLs, which writes to one and reads the other at the same time.
+/// Returns its exit status and its messages.
+fn run_on_both(one: &str, other: &str) -> (Option<i32>, String) {
+    let text = format!(
+        "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{one}\"\n[targets.b]\nurl = \"{other}\"\n\
+         [workloads.w]\nread = 0.0\nstop = {{ requests = 10 }}\n[workloads.x]\nstop = {{ requests = 10 }}\n\
+         [together.g]\njobs = [{{ workload = \"w\", target = \"a\" }}, \
+         {{ workload = \"x\", target = \"b\" }}]\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    fs::write(&file, text).unwrap();
+    let mut command = brunt();
+    command.arg("run").arg(&file);
+    let run = run_within(command.arg("--out").arg(folder.path().join("out")), 60);
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    (run.status.code(), told)
+}
+
+fn check_is_one_storage(one: &str, other: &str) {
+    let (code, told) = run_on_both(one, other);
+    assert_eq!(code, Some(2), "{one} {other}: {told}");
+    assert!(
+        told.contains("targets 'a' and 'b' are the same storage"),
+        "{told}"
+    );
+}
+
 /// A LUN or an export behind two targets is noticed if its server's address, its socket or its name is written in two
 /// ways.
 #[test]
@@ -667,31 +695,39 @@ fn one_export_by_two_names_is_one_storage() {
     std::os::unix::fs::symlink(served.folder.path().join("socket"), &link).unwrap();
     let by_name = format!("localhost:{}", served.target.address().port());
     let lun = served.target.url(0);
-    let file = served.folder.path().join("x.toml");
+    check_is_one_storage(
+        &lun,
+        &lun.replace(&served.target.address().to_string(), &by_name),
+    );
+    check_is_one_storage(
+        &served.url("0"),
+        &format!("nbd+unix:///0?socket={}", link.display()),
+    );
+    check_is_one_storage(&served.url("0"), &served.url(""));
+}
+
+/// A LUN behind two targets is noticed if each reaches it through another portal. Two LUNs of a target, and LUNs with
+/// the same number of two targets with the same name, are different storage.
+#[test]
+fn one_lun_through_two_portals_is_one_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    fs::write(&disk, vec![0; MIB]).unwrap();
+    let disk = disk.to_str().unwrap();
+    #[rustfmt::skip]
+    let target = Target::start(&[
+        "--lun", "memory:1MiB", "--lun", "memory:1MiB", "--lun", disk,
+        "--portal", "127.0.0.1:0", "--portal", "127.0.0.2:0", "--portal", "127.0.0.1:0,group=2",
+    ]);
+    let namesake = Target::start(&["--lun", "memory:1MiB"]);
+    check_is_one_storage(&target.url_at(0, 0), &target.url_at(1, 0));
+    check_is_one_storage(&target.url_at(1, 2), &target.url_at(2, 2));
     for (one, other) in [
-        (
-            lun.clone(),
-            lun.replace(&served.target.address().to_string(), &by_name),
-        ),
-        (
-            served.url("0"),
-            format!("nbd+unix:///0?socket={}", link.display()),
-        ),
-        (served.url("0"), served.url("")),
+        (target.url_at(0, 0), target.url_at(1, 1)),
+        (target.url_at(0, 0), target.url_at(0, 2)),
+        (target.url(0), namesake.url(0)),
     ] {
-        let text = format!(
-            "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{one}\"\n[targets.b]\nurl = \"{other}\"\n\
-             [workloads.w]\nread = 0.0\nstop = {{ requests = 10 }}\n[workloads.x]\nstop = {{ requests = 10 }}\n\
-             [together.g]\njobs = [{{ workload = \"w\", target = \"a\" }}, \
-             {{ workload = \"x\", target = \"b\" }}]\n"
-        );
-        fs::write(&file, text).unwrap();
-        let run = run_within(brunt().arg("run").arg(&file), 60);
-        let told = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{one} {other}: {told}");
-        assert!(
-            told.contains("targets 'a' and 'b' are the same storage"),
-            "{told}"
-        );
+        let (code, told) = run_on_both(&one, &other);
+        assert_eq!(code, Some(0), "{one} {other}: {told}");
     }
 }

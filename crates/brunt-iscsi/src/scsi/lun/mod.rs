@@ -2,9 +2,9 @@
 //! attentions, reservations, the medium's state. Connections call it from their own threads. The one rule: the request
 //! path reads the atomics here ([`LogicalUnit::gate`], the nexus's flags) and takes no lock unless one of them is set.
 //!
-//! [`options`] has a unit's options, [`disk`] handles changes of its medium, [`access`] its ports' states,
-//! [`admission`] decides whether a command may proceed, [`reservations`] has the reservation commands, and
-//! [`commands`] the others that read or change the state. This file has the state.
+//! [`options`] has a unit's options, [`uuid`] derives its UUID, [`disk`] handles changes of its medium, [`access`]
+//! its ports' states, [`admission`] decides whether a command may proceed, [`reservations`] has the reservation
+//! commands, and [`commands`] the others that read or change the state. This file has the state.
 
 mod access;
 mod admission;
@@ -12,6 +12,7 @@ mod commands;
 mod disk;
 mod options;
 mod reservations;
+mod uuid;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,6 +30,7 @@ pub(super) use admission::needs_medium;
 pub use disk::DiskEvent;
 pub use options::{Alua, LunError, LunOptions};
 pub(super) use options::{UNMAP_DESCRIPTORS_MAX, parameter_bytes_max};
+pub use uuid::unit_uuid;
 
 use self::disk::DiskWatch;
 use self::options::Shape;
@@ -293,12 +295,17 @@ impl LogicalUnit {
         };
         match kind & 0x3f {
             0x03 => value == self.naa(),
+            0x0a => self
+                .options
+                .uuid
+                .is_some_and(|uuid| value == inquiry::uuid_designator(uuid)),
             // A copy target descriptor has room for only 20 bytes of it.
             0x01 => {
                 let identity = DeviceIdentification {
                     vendor: &self.options.vendor,
                     serial: &self.options.serial,
                     naa: self.naa(),
+                    uuid: None,
                     target_name: "",
                     target_port: 0,
                     alua: false,

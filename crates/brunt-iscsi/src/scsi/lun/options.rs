@@ -61,6 +61,8 @@ pub struct LunOptions {
     pub revision: String,
     /// Unit serial number; it must be unique, because the NAA identifier is derived from it.
     pub serial: String,
+    /// UUID, see [`super::unit_uuid`]; `None`: omitted.
+    pub uuid: Option<[u8; 16]>,
     /// Thin provisioning: UNMAP works, unmapped blocks
     /// read as zeros. The backend must support unmapping.
     pub thin: bool,
@@ -94,6 +96,7 @@ impl Default for LunOptions {
             product: "VIRTUAL DISK".to_string(),
             revision: env!("CARGO_PKG_VERSION").chars().take(4).collect(),
             serial: "0".to_string(),
+            uuid: None,
             thin: false,
             read_only: false,
             removable: false,

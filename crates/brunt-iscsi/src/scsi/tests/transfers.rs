@@ -302,6 +302,7 @@ fn fill_and_unmap() {
 fn extended_copy() {
     let named = |serial: &str| LunOptions {
         serial: serial.to_string(),
+        uuid: Some([serial.as_bytes()[0]; 16]),
         ..LunOptions::default()
     };
     let map = LunMap::new(vec![
@@ -356,6 +357,13 @@ fn extended_copy() {
         (1, 2, 3010 * 512)
     );
     assert_eq!(c.code(&results(6)), FIELD);
+    // The destination by its UUID.
+    let mut by_uuid = vec![0xe4, 0, 0, 0, 0x01, 0x0a, 0, 18, 0x10, 0];
+    by_uuid.extend_from_slice(b"tttttttttttttttt");
+    by_uuid.resize(32, 0);
+    let by_uuid = list(&[target(0), by_uuid], &[segment(0, 1, 10, 10, 20)]);
+    assert_eq!(send(&mut c, &by_uuid), GOOD);
+    assert_eq!(other.read(20, 10), bytes(3000, 1)[10 * BLOCK..20 * BLOCK]);
     // By bytes, with offsets.
     let mut by_bytes = vec![0x0a, 0, 0, 28, 0, 0, 0, 0, 0, 0, 4, 0];
     by_bytes.extend_from_slice(&[

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_block::OpenError;
+use brunt_block::{Backend, OpenError};
 use brunt_core::units::parse_size;
-use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
+use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions, unit_uuid};
 use brunt_study::fault::with_fault_layer;
 
 use super::build::Ports;
@@ -155,6 +155,7 @@ pub fn open(
         removable: words.removable,
         write_cache: words.write_back,
         serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
+        uuid: Some(uuid_of(backend.as_ref())),
         target_name: target_name.to_string(),
         target_ports: ports.groups(),
         alua: ports.alua,
@@ -163,6 +164,12 @@ pub fn open(
         ..LunOptions::default()
     };
     LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("{text}: {error}")))
+}
+
+/// Identifies the LUN's data, also to initiators with sessions to several targets of the same name.
+fn uuid_of(backend: &dyn Backend) -> [u8; 16] {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    unit_uuid(&backend.storage(), boot_id.as_deref().map(str::trim))
 }
 
 /// A serial number that is the same after a restart, so that initiators recognize the disk. FNV-1a.
