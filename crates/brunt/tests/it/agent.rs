@@ -225,7 +225,10 @@ fn it_ends_with_its_controller_or_its_lease() {
     let (status, out, error) = agent.end();
     drop(stdin);
     assert_eq!(status.code(), Some(1));
-    assert!(error.contains("no message from the controller for 2s"), "{error}");
+    assert!(
+        error.contains("no message from the controller for 2s"),
+        "{error}"
+    );
     let said = messages(&out);
     assert!(
         said.iter().any(|one| matches!(one, FromHost::Event(_))),

@@ -706,8 +706,8 @@ fn one_export_by_two_names_is_one_storage() {
     check_is_one_storage(&served.url("0"), &served.url(""));
 }
 
-/// A LUN behind two targets is noticed if each reaches it through another portal. Two LUNs of a target, and LUNs with the
-/// same number of two targets with the same name, are different storage.
+/// A LUN behind two targets is noticed if each reaches it through another portal. Two LUNs of a target, and LUNs with
+/// the same number of two targets with the same name, are different storage.
 #[test]
 fn one_lun_through_two_portals_is_one_storage() {
     let folder = tempfile::tempdir().unwrap();

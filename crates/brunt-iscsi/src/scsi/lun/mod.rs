@@ -2,9 +2,9 @@
 //! attentions, reservations, the medium's state. Connections call it from their own threads. The one rule: the request
 //! path reads the atomics here ([`LogicalUnit::gate`], the nexus's flags) and takes no lock unless one of them is set.
 //!
-//! [`options`] has a unit's options, [`uuid`] derives its UUID, [`disk`] handles changes of its medium, [`access`] its ports' states,
-//! [`admission`] decides whether a command may proceed, [`reservations`] has the reservation commands, and
-//! [`commands`] the others that read or change the state. This file has the state.
+//! [`options`] has a unit's options, [`uuid`] derives its UUID, [`disk`] handles changes of its medium, [`access`]
+//! its ports' states, [`admission`] decides whether a command may proceed, [`reservations`] has the reservation
+//! commands, and [`commands`] the others that read or change the state. This file has the state.
 
 mod access;
 mod admission;
