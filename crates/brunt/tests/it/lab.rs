@@ -395,7 +395,7 @@ fn labs_stand() {
         2,
         "the lab's hosts are client, server",
     );
-    fails(&["exec", "near", "client"], 2, "there is: far");
+    fails(&["exec", "near", "client"], 2, "running: far");
     fails(
         &["exec", "client", "--", "/no/such/program"],
         2,
