@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use brunt_core::{Clock, Histogram, Nanos};
-use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
+use brunt_lake::{Batch, LakeError, Table, TableWriter, Workspace, WriterOptions};
 
 use brunt_result::event::{Event, FaultRecord, JobEvent, RunInfo, Sample};
 use brunt_result::summary::RunSummary;
@@ -30,6 +30,10 @@ use super::{Trouble, environment as gathered};
 const TICK: Duration = Duration::from_millis(100);
 /// Rows of small tables reach a file within this time plus one check.
 const AGE_MIN: Duration = Duration::from_millis(900);
+/// And in a full one.
+const AGE_MAX: Duration = Duration::from_secs(2);
+/// Memory of a table's open part, except of `requests`: it is what a long run keeps growing by until its parts are full.
+const PART_BYTES_MAX: usize = 4 << 20;
 /// Requests reach a file within this time, however many there are. Including the time that workers hold them, a killed
 /// run loses less than the last second of them.
 const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
@@ -89,12 +93,18 @@ impl ResultWriter {
     /// Creates empty tables.
     pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<ResultWriter> {
         let room = Room::take(folder)?;
+        // All tables are written by this thread, one after another.
+        let workspace = Workspace::default();
         let create = |table: &'static Table| {
             let mut options = WriterOptions {
                 age_min: AGE_MIN,
+                age_max: AGE_MAX,
+                bytes_max: PART_BYTES_MAX,
+                workspace: workspace.clone(),
                 ..WriterOptions::default()
             };
             if table.name == requests::TABLE.name {
+                options.bytes_max = WriterOptions::default().bytes_max;
                 (options.age_min, options.age_max) = (REQUESTS_AGE_MAX, REQUESTS_AGE_MAX);
             }
             TableWriter::create(folder, table, options)
