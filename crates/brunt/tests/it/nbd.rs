@@ -748,8 +748,8 @@ fn hostile_servers() {
         thread.join().unwrap();
     };
     check(b"", "closed the connection");
-    check(&[0xff; 64], "no reply");
-    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no reply");
+    check(&[0xff; 64], "invalid reply");
+    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", "invalid reply");
     let reply = |cookie: u64| [b"\x67\x44\x66\x98\0\0\0\0", &cookie.to_be_bytes()[..]].concat();
     check(&reply(0xdead), "not sent, or twice");
     // Cut off within a header, and within data that is read in place.
@@ -763,7 +763,7 @@ fn hostile_servers() {
     // Structured replies that weren't negotiated.
     check(
         b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0",
-        "no reply",
+        "invalid reply",
     );
 
     // A peer that isn't an NBD server is distinguished from a slow one.
