@@ -68,7 +68,7 @@ pub fn enter_with(keep: Vec<OwnedFd>) -> Result<(Entered, Vec<OwnedFd>), StageEr
     }
 }
 
-/// Whether this process has root's rights over the machine, not just over its own namespaces: for file attributes
+/// Whether this process has root privileges on the machine, not just in its own namespaces: for file attributes
 /// `trusted.*` and for block devices, for example.
 pub fn is_root_of_machine() -> bool {
     // All users of the kernel, mapped to their own numbers.

@@ -69,7 +69,7 @@ pub struct ServiceEntry {
     /// kept in the service's folder, and are mounted over the paths for everything on its host. Only in a lab.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub private: Vec<PathBuf>,
-    /// It needs root's rights over the machine, not only over the lab. Without them no service is started.
+    /// It needs root privileges on the machine, not only in the lab. Without them no service is started.
     #[serde(default)]
     pub needs_root: bool,
     /// The command moves to the background: it ends with status 0, and the processes that it leaves are the service.

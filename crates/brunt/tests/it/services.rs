@@ -411,7 +411,7 @@ fn a_service_that_needs_root() {
     }
     assert!(!output.status.success(), "{said}");
     assert!(
-        said.contains("service second needs root's rights over this machine"),
+        said.contains("service second needs root privileges on this machine"),
         "{said}"
     );
     assert!(!marked.folder.join("results/services/first.log").exists());
