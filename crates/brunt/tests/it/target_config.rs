@@ -382,7 +382,7 @@ fn reloading() {
     assert_eq!(target.ask(r#"{"do":"reload"}"#), r#"{"answer":"done"}"#);
     let note = target.wait_for_note("t.toml:");
     assert!(
-        note.contains("blue removed") && note.contains("max_sessions changed for connections"),
+        note.contains("blue removed") && note.contains("max_sessions changed for new connections"),
         "{note}"
     );
     assert_eq!((size(BLUE, 0), size(RED, 0)), (None, None));
