@@ -484,7 +484,7 @@ mod tests {
             freeze(HostProcess::Numbered(1)),
             &["everything"],
             Refused,
-            "not touched",
+            "which faults never affect",
         );
         check(cpu(7.0), &["everything"], Refused, "0.01 to 1");
         let cores = HostFault::Cpu {
