@@ -236,7 +236,7 @@ struct Traffic {
 /// The RPC records of one direction of a TCP connection, as far as they follow one another without a gap. A segment
 /// after a gap is taken to begin with a record.
 #[derive(Debug, Default)]
-struct Records {
+struct RecordScan {
     /// The sequence number behind the last segment, unless its bytes were no records.
     next_seq: Option<u32>,
     /// Bytes until the next record mark.
@@ -247,7 +247,7 @@ struct Records {
     head: Vec<u8>,
 }
 
-impl Records {
+impl RecordScan {
     /// Passes on the calls whose headers end in this segment.
     fn segment(&mut self, seq: u32, payload: Payload<'_>, call: impl FnMut(&RpcCall<'_>)) {
         if payload.wire_len == 0 {
@@ -257,7 +257,7 @@ impl Records {
             Some(next) if next == seq => {}
             // Bytes that came again.
             Some(next) if (seq.wrapping_sub(next) as i32) < 0 => return,
-            _ => *self = Records::default(),
+            _ => *self = RecordScan::default(),
         }
         let mut head = std::mem::take(&mut self.head);
         let read = if head.is_empty() {
@@ -313,13 +313,13 @@ impl Records {
 
 /// A connection.
 #[derive(Debug, Default)]
-struct Connection {
+struct SurveyedConnection {
     name: Option<&'static str>,
     traffic: Traffic,
-    records: [Records; 2],
+    records: [RecordScan; 2],
 }
 
-impl Connection {
+impl SurveyedConnection {
     fn add(&mut self, found: Option<&'static str>, amount: Traffic) {
         self.name = self.name.or(found);
         self.traffic.packets += amount.packets;
@@ -336,7 +336,7 @@ fn count_call(calls: &mut BTreeMap<String, u64>, call: &RpcCall<'_>) {
 
 #[derive(Debug, Default)]
 struct Surveyor {
-    flows: HashMap<FlowKey, Connection>,
+    flows: HashMap<FlowKey, SurveyedConnection>,
     names: BTreeMap<(String, Evidence), Traffic>,
     rpc_calls: BTreeMap<String, u64>,
     bytes: u64,
@@ -418,7 +418,7 @@ impl Surveyor {
         payload: Payload<'_>,
         amount: Traffic,
     ) {
-        let mut untracked = Connection::default();
+        let mut untracked = SurveyedConnection::default();
         let is_tracked = self.flows.len() < FLOWS_MAX || self.flows.contains_key(&key);
         let connection = match is_tracked {
             true => self.flows.entry(key).or_default(),
@@ -531,7 +531,7 @@ mod tests {
         record.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
         let stream = record.repeat(5);
         let count = |segments: &[(usize, usize, usize)]| {
-            let (mut records, mut calls) = (Records::default(), 0);
+            let (mut records, mut calls) = (RecordScan::default(), 0);
             for &(from, captured, wire_len) in segments {
                 let bytes = &stream[from..from + captured];
                 let payload = Payload { bytes, wire_len };

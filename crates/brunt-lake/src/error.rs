@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::version_path;
-
 /// Errors name the file or folder, and what to do about it where that isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
@@ -50,13 +48,11 @@ pub enum LakeError {
     #[error(
         "{}: this version of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
          without it: run `brunt lake check --repair`, finish the `brunt lake pull` that was under way, or restore _catalog from a backup",
-        version_path(root, *version).display(), part.display()
+        catalog.display(), part.display()
     )]
     NoCatalog {
-        /// The lake's folder.
-        root: PathBuf,
-        /// The missing version.
-        version: u64,
+        /// The file of the missing version.
+        catalog: PathBuf,
         /// One of the parts.
         part: PathBuf,
     },

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{CATALOG_FOLDER, Catalog, numbered_in, version_name};
+use crate::catalog::{CATALOG_FOLDER, Catalog, numbered_in, version_name, version_path};
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
 use crate::sums;
@@ -90,8 +90,7 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
         .max_by_key(|part| part_version(part));
     match newest_lost {
         Some(part) => Err(LakeError::NoCatalog {
-            root: root.to_path_buf(),
-            version: part_version(&part).unwrap_or(0),
+            catalog: version_path(root, part_version(&part).unwrap_or(0)),
             part,
         }),
         None => Ok(()),

@@ -103,12 +103,12 @@ pub struct ModelFitter {
     /// Random and sequential counts, for reads, then for writes.
     kinds: [[u64; 2]; 2],
     random_reads: HyperLogLog,
-    transfers: Arrivals,
+    transfers: TransferTimes,
 }
 
 /// When reads and writes came.
 #[derive(Default)]
-struct Arrivals {
+struct TransferTimes {
     count: u64,
     first_ns: u64,
     least_ns: u64,
@@ -118,7 +118,7 @@ struct Arrivals {
     peak: u64,
 }
 
-impl Arrivals {
+impl TransferTimes {
     fn add(&mut self, time_ns: u64) {
         if self.count == 0 {
             (self.first_ns, self.least_ns, self.most_ns) = (time_ns, time_ns, time_ns);
@@ -152,7 +152,7 @@ impl Default for ModelFitter {
             runs_of_at_least: vec![0; RUN_REQUESTS_MAX],
             kinds: [[0; 2]; 2],
             random_reads: HyperLogLog::default(),
-            transfers: Arrivals::default(),
+            transfers: TransferTimes::default(),
         }
     }
 }

@@ -255,6 +255,8 @@ const BY_TEXT: &[&str] = &[
     "brunt-result/src/void.rs is_named_in",
     // serde reports unknown and missing fields only as text; the result is a hint for the user.
     "brunt-study/src/experiment/wording.rs reworded",
+    // DuckDB has no code for this error; if its text changes, the error is reported as it is.
+    "brunt/src/commands/sql/duckdb.rs is_too_wide",
 ];
 
 #[test]

@@ -40,6 +40,21 @@ pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
     }
 }
 
+/// What is to be known of one result: older verdicts that were made again, failures and doubts.
+fn about((name, summary): (&str, &Summary)) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let note = summary.judged_note().map(|note| format!("{name}: {note}"));
+    notices.extend(note.map(|note| Notice::new(Tone::Note, note)));
+    let told = |tone, texts: Vec<String>| {
+        texts
+            .into_iter()
+            .map(move |text| Notice::new(tone, format!("{name}: {text}.")))
+    };
+    notices.extend(told(Tone::Bad, failures::failures(summary)));
+    notices.extend(told(Tone::Warning, failures::doubts(summary)));
+    notices
+}
+
 fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     let mut notices = Vec::new();
     for (name, summary) in [a, b] {
@@ -48,19 +63,7 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
             notices.push(Notice::new(Tone::Bad, text));
         }
     }
-    for (name, summary) in [a, b] {
-        let note = summary.judged_note().map(|note| format!("{name}: {note}"));
-        notices.extend(note.map(|note| Notice::new(Tone::Note, note)));
-    }
-    for (name, summary) in [a, b] {
-        let told = |tone, texts: Vec<String>| {
-            texts
-                .into_iter()
-                .map(move |text| Notice::new(tone, format!("{name}: {text}.")))
-        };
-        notices.extend(told(Tone::Bad, failures::failures(summary)));
-        notices.extend(told(Tone::Warning, failures::doubts(summary)));
-    }
+    notices.extend([a, b].into_iter().flat_map(about));
     if lines.is_empty() {
         notices.push(Notice::new(
             Tone::Bad,

@@ -29,7 +29,7 @@ use clap::{Arg, ArgAction};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::output::Terminal;
+use self::output::{Terminal, interruption};
 use self::subject::{SubjectEntry, entry};
 
 /// All subjects, in the order of `brunt-bench --help`.
@@ -101,30 +101,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let error = cause(error, interrupted.load(Ordering::Relaxed));
-    ExitCode::from(report(name, &error, &output))
-}
-
-/// Prints why a benchmark stopped; returns the exit status.
-fn report(name: &str, error: &BenchError, output: &Terminal) -> u8 {
-    output.object(&json!({ "error": error.what, "advice": error.advice }));
-    let name = if name.is_empty() {
-        ""
-    } else {
-        &format!(" {name}")
-    };
-    let _ = writeln!(io::stderr(), "brunt-bench{name}: {}", error.what);
-    if let Some(advice) = &error.advice {
-        let _ = writeln!(io::stderr(), "  help: {advice}");
-    }
-    match error.kind {
-        BenchErrorKind::Failed => 1,
-        BenchErrorKind::Usage => 2,
-        BenchErrorKind::Interrupted => 130,
-    }
-}
-
-fn interruption() -> BenchError {
-    BenchError::interrupted("interrupted: what was printed so far is complete")
+    ExitCode::from(output.report(name, &error))
 }
 
 /// The cause to report for an error after an interruption: Ctrl-C also ends the programs under test, and their

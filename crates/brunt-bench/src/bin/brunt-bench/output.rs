@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_bench::Console;
-use serde_json::Value;
+use brunt_bench::{BenchError, BenchErrorKind, Console};
+use serde_json::{Value, json};
 
 /// Standard output and standard error.
 #[derive(Clone)]
@@ -31,12 +31,28 @@ impl Terminal {
     /// Ends the program a while after an interruption, if it doesn't end by itself.
     pub fn end_if_interrupted(&self) {
         let output = self.clone();
-        let end = move || {
-            let error = super::interruption();
-            std::process::exit(super::report("", &error, &output).into())
-        };
+        let end = move || std::process::exit(output.report("", &interruption()).into());
         if let Err(error) = brunt_bench::end_if_interrupted(Arc::clone(&self.interrupted), end) {
             self.print_note(&format_args!("Ctrl-C may take long: {error}"));
+        }
+    }
+
+    /// Prints why a benchmark stopped; returns the exit status.
+    pub fn report(&self, name: &str, error: &BenchError) -> u8 {
+        self.object(&json!({ "error": error.what, "advice": error.advice }));
+        let name = if name.is_empty() {
+            ""
+        } else {
+            &format!(" {name}")
+        };
+        let _ = writeln!(io::stderr(), "brunt-bench{name}: {}", error.what);
+        if let Some(advice) = &error.advice {
+            let _ = writeln!(io::stderr(), "  help: {advice}");
+        }
+        match error.kind {
+            BenchErrorKind::Failed => 1,
+            BenchErrorKind::Usage => 2,
+            BenchErrorKind::Interrupted => 130,
         }
     }
 
@@ -89,4 +105,9 @@ impl Console for Terminal {
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
+}
+
+/// Why an interrupted benchmark stopped.
+pub fn interruption() -> BenchError {
+    BenchError::interrupted("interrupted: what was printed so far is complete")
 }

@@ -199,7 +199,8 @@ fn another_trace_is_refused() {
     let (output, _) = replay(folder.path(), "other", &host, "hosts = [\"a\"]");
     let other = said(&output);
     assert!(
-        !output.status.success() && other.contains("host a: the trace at this path differs from the one"),
+        !output.status.success()
+            && other.contains("host a: the trace at this path differs from the one"),
         "{other}"
     );
 }
