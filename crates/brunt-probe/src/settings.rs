@@ -179,7 +179,7 @@ mod tests {
         };
         check(&["tgtd", "kworker"], "good");
         check(&["/usr/sbin/tgtd"], "without folder");
-        check(&[""], "no name of a program");
+        check(&[""], "not a program name");
         check(&["a", "b", "a"], "'a' is listed twice");
         check(&["x"; 65], "64 at most");
     }

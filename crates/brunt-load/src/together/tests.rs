@@ -332,7 +332,7 @@ fn what_cannot_run_among_others_is_refused() {
     check(
         &job("ramp_up = { time = \"500ms\" }, stop = { time = \"1s\" }"),
         "start_delay",
-        "no multiple",
+        "not a multiple",
     );
     let search = "arrival = { kind = \"search\", percentile = 99, limit = \"1ms\" }, stop = { time = \"1s\" }";
     check(&job(search), "jobs", "many runs");

@@ -436,7 +436,7 @@ queue_depth = [1, 8, 32]
         let error = |text: String| Experiment::parse("x.toml", &text).unwrap_err().one_line();
         let clash = error(format!("{GOOD}{}", folder.replace("home]", "disk]")));
         assert!(
-            clash.contains("x.toml:19: disk is a target and a file system"),
+            clash.contains("x.toml:19: disk is both a target and a file system"),
             "{clash}"
         );
         let seekers = error(format!("{GOOD}{folder}seekers = 0"));

@@ -770,7 +770,7 @@ stop = { time = "10s" }
         assert!(experiment.probed_hosts().is_empty() && experiment.reached_hosts().is_empty());
         let lines = crate::study::describe(&experiment, &plan);
         assert!(
-            lines.contains(&"host guest is a guest: service vm keeps it".to_string()),
+            lines.contains(&"host guest is a guest: service vm runs it".to_string()),
             "{lines:?}"
         );
         assert_eq!(

@@ -200,7 +200,7 @@ for = "1s"
             file,
             "workloads = [\"here\", \"there\"]\n[workloads.here]",
             "url = \"file:",
-            "on host b, and host local opens",
+            "on host b, but host local opens",
         );
         let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
         check(

@@ -714,8 +714,8 @@ for = "1s"
             "[\"/var/lib/x\"]",
             "/var/lib/x cannot be private without a lab",
         );
-        private("[\"var/lib/x\"]", "no absolute path");
-        private("[\"/var/../x\"]", "no absolute path");
+        private("[\"var/lib/x\"]", "not an absolute path");
+        private("[\"/var/../x\"]", "not an absolute path");
         private("[\"/\"]", "because Brunt needs it");
         private("[\"/proc/sys\"]", "because Brunt needs it");
         check(

@@ -401,7 +401,7 @@ queue_depth = [1, 8]
             "start_delay = \"1s\"",
             "start_delay = \"1501300us\"",
             16,
-            "no multiple",
+            "not a multiple",
         );
         check(
             "start_delay = \"1s\"",

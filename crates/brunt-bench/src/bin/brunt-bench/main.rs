@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use brunt_bench::{BenchError, BenchErrorKind};
 use clap::{Arg, ArgAction};
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::output::{Terminal, interruption};
