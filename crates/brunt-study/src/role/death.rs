@@ -85,7 +85,7 @@ mod tests {
             Some(3_000_000_000),
             None,
             0,
-            Some("lived for 2s of the run; a run with stop = { time = \"1s\" }"),
+            Some("it ran for 2s of the run; a run with stop = { time = \"1s\" }"),
         );
         check(
             killed,
