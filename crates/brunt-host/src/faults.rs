@@ -506,7 +506,7 @@ mod tests {
             netem("eth0/../x", "x"),
             &["fault:netem"],
             Refused,
-            "no name of an interface",
+            "not a valid interface name",
         );
         check(
             netem("eth0", "x"),
