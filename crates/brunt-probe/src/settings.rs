@@ -181,7 +181,7 @@ mod tests {
         check(&["/usr/sbin/tgtd"], "without folder");
         check(&[""], "not a program name");
         check(&["a", "b", "a"], "'a' is listed twice");
-        check(&["x"; 65], "64 at most");
+        check(&["x"; 65], "at most 64");
     }
 
     /// The help of `only` names all probes.
