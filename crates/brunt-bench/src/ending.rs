@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use brunt_lab::faults::kill_below;
+use rustix::process::{getpid, set_child_subreaper};
 
 /// How long a benchmark may take to end by itself after an interruption.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_ALONE: Duration = Duration::from_millis(500);
 /// Interval between looks at the flag.
 const LOOK: Duration = Duration::from_millis(50);
-/// Rounds of killing: a process may start another while it is killed.
+/// Rounds of removing: the benchmark may still write.
 const ROUNDS_MAX: usize = 20;
 
 /// Files and folders that are removed when the program ends early.
@@ -101,10 +102,10 @@ pub fn end_if_interrupted(
                 std::thread::park();
             }
         }));
-        kill_all();
+        kill_below(std::process::id());
         std::thread::sleep(PATIENCE_ALONE);
         let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-        kill_all();
+        kill_below(std::process::id());
         remove_all();
         end();
     };
@@ -129,83 +130,9 @@ fn remove_all() {
     }
 }
 
-/// Kills all processes below this one.
-fn kill_all() {
-    for _ in 0..ROUNDS_MAX {
-        let below = below(getpid());
-        if below.is_empty() {
-            return;
-        }
-        for process in below {
-            let _ = kill_process(process, Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The processes below another that run (proc_pid_stat(5)), not counting those that have ended and wait to be reaped.
-fn below(parent: Pid) -> Vec<Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let running: Vec<(Pid, Pid)> = entries
-        .filter_map(|entry| {
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let process = entry.file_name().to_str()?.parse().ok()?;
-            Some((Pid::from_raw(process)?, parent_of_running(&stat)?))
-        })
-        .collect();
-    let mut found = vec![parent];
-    let mut next = 0;
-    while let Some(of) = found.get(next).copied() {
-        found.extend(running.iter().filter(|one| one.1 == of).map(|one| one.0));
-        next += 1;
-    }
-    found.split_off(1)
-}
-
-/// `PID (NAME) STATE PARENT …`; a name may contain parentheses.
-fn parent_of_running(stat: &str) -> Option<Pid> {
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(Pid::from_raw(parent)?)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use super::*;
-
-    #[test]
-    fn parents_are_read() {
-        let check = |stat: &str, expected: Option<i32>| {
-            let found = parent_of_running(stat).map(|pid| pid.as_raw_nonzero().get());
-            assert_eq!(found, expected, "{stat}");
-        };
-        check("12 (sh) S 7 12 12", Some(7));
-        check("12 (a) b) R 7 12 12", Some(7));
-        check("12 (sh) Z 7 12 12", None);
-        check("1 (init) S 0 1 1", None);
-        check("12", None);
-    }
-
-    #[test]
-    fn processes_below_others_are_found() {
-        let mut shell = Command::new("sh")
-            .args(["-c", "sleep 60 & sleep 60; true"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let of_shell = || below(Pid::from_child(&shell));
-        while of_shell().len() < 2 {
-            std::thread::sleep(LOOK);
-        }
-        assert!(below(getpid()).contains(&Pid::from_child(&shell)));
-        for process in of_shell() {
-            kill_process(process, Signal::KILL).unwrap();
-        }
-        shell.wait().unwrap();
-    }
 
     #[test]
     fn what_is_temporary_is_removed() {

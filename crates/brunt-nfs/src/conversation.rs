@@ -220,7 +220,7 @@ impl NfsConversation {
             let consumed = record.feed(&bytes[..have], limit);
             let consumed = consumed
                 .map_err(|violation| NfsConnectError::Violation(self.server.clone(), violation))?;
-            // What is left is an incomplete mark.
+            // The rest is an incomplete record mark.
             bytes.copy_within(consumed..have, 0);
             have -= consumed;
         }

@@ -552,7 +552,7 @@ mod tests {
         };
         let said = plain.fell_short(0.354, Duration::from_millis(390));
         assert!(
-            said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"),
+            said.contains("took only 35.4% over 0.39 s") && said.contains("ulimit -r 1"),
             "{said}"
         );
         assert!(

@@ -128,7 +128,7 @@ pub struct TaskAnswer {
     pub residual: Option<i64>,
 }
 
-/// What is known of a connection's session.
+/// The state of a connection's session, as far as the capture shows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScsiSession<'a> {
     /// A hash of the initiator's name, its part of the session id (ISID), and the target's name.
