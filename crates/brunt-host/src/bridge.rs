@@ -5,24 +5,56 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::Clock;
-use brunt_lab::link::{BridgeConfig, Settings, WireBridge};
+use brunt_lab::link::{BridgeConfig, PacketWatcher, Settings, WireBridge};
 use brunt_lab::{Fault, FaultError, Proof};
-use brunt_result::link::{LinkCounts, LinkReport};
+use brunt_result::link::{CaptureCounts, LinkCounts, LinkReport};
 
-use crate::bridge_capture::{BegunCapture, BridgeCapture};
+/// A file to which the packets of a bridge are saved. The program supplies it ([`OpenPacketSink`]): agents know no
+/// formats of captures.
+pub trait PacketSink: Send {
+    /// Packets written so far, and packets lost.
+    fn counts(&self) -> CaptureCounts;
+
+    /// Ends the file, after its watcher was dropped.
+    fn finish(self: Box<Self>) -> SavedPackets;
+}
+
+/// Contents of a [`PacketSink`] that has ended.
+#[derive(Debug)]
+pub struct SavedPackets {
+    /// Packets in the file, and packets that are missing from it.
+    pub counts: CaptureCounts,
+    /// What cut it short.
+    pub error: Option<io::Error>,
+}
+
+/// A file that was created, and the watcher that passes packets to it.
+pub type OpenedPacketSink = (Box<dyn PacketSink>, Box<dyn PacketWatcher>);
+
+/// Creates the file at this path, for packets that arrive at these two interfaces. It fails where there is a file.
+pub type OpenPacketSink = fn(&Path, &[String; 2]) -> io::Result<OpenedPacketSink>;
 
 /// The bridge of a connection, if there is one. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AgentBridge(Arc<Mutex<Option<HeldBridge>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct AgentBridge {
+    held: Arc<Mutex<Option<HeldBridge>>>,
+    packet_sink: OpenPacketSink,
+}
 
 /// A bridge, and the file to which its packets are saved.
 struct HeldBridge {
     bridge: WireBridge,
-    capture: Option<BridgeCapture>,
+    capture: Option<BegunCapture>,
+}
+
+/// The file of a bridge.
+struct BegunCapture {
+    path: PathBuf,
+    file: Box<dyn PacketSink>,
 }
 
 impl fmt::Debug for HeldBridge {
@@ -34,15 +66,23 @@ impl fmt::Debug for HeldBridge {
 impl HeldBridge {
     fn report(&mut self) -> LinkReport {
         LinkReport {
-            captured: self.capture.as_ref().map(BridgeCapture::counts),
+            captured: self.capture.as_ref().map(|capture| capture.file.counts()),
             ..self.bridge.report()
         }
     }
 }
 
 impl AgentBridge {
+    /// Whose packets go to such files.
+    pub fn new(packet_sink: OpenPacketSink) -> AgentBridge {
+        AgentBridge {
+            held: Arc::default(),
+            packet_sink,
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Option<HeldBridge>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its traffic so far; `None` if there is no bridge, or it has ended because an interface is gone.
@@ -82,13 +122,16 @@ impl Forwarding {
     }
 
     /// Creates the file, if one is requested.
-    fn start_capture(&self) -> Result<Option<BegunCapture>, FaultError> {
+    fn start_capture(&self) -> Result<Option<(BegunCapture, Box<dyn PacketWatcher>)>, FaultError> {
         let Some(path) = &self.capture else {
             return Ok(None);
         };
-        // A full disk ends the file, so there is never anything to report.
-        let started = BridgeCapture::start(path, &self.interfaces, Arc::new(|_| {}));
-        started.map(Some).map_err(|error| {
+        let opened = (self.bridge.packet_sink)(path, &self.interfaces);
+        let begun = opened.map(|(file, watcher)| {
+            let path = path.clone();
+            (BegunCapture { path, file }, watcher)
+        });
+        begun.map(Some).map_err(|error| {
             let what = format!("cannot save packets to {}", path.display());
             let advice =
                 "set capture to a file that does not exist yet, in an existing folder".to_string();
@@ -132,7 +175,7 @@ impl Fault for Forwarding {
             // A capture without a bridge is useless.
             capture
                 .iter()
-                .for_each(|capture| drop(std::fs::remove_file(capture.path())));
+                .for_each(|capture| drop(std::fs::remove_file(&capture.path)));
             let advice = error.advice();
             self.refused("cannot forward", io::Error::other(error), advice)
         })?;
@@ -197,14 +240,21 @@ impl Drop for Forwarding {
 }
 
 /// Ends a file, and describes its contents.
-fn saved(capture: BridgeCapture) -> String {
-    let path = capture.path().display().to_string();
-    let (summary, error) = capture.finish();
+fn saved(capture: BegunCapture) -> String {
+    let SavedPackets { counts, error } = capture.file.finish();
     let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
     format!(
-        "; {} of them are in {path}, {} are missing{why}",
-        summary.packets, summary.packets_lost
+        "; {} of them are in {}, {} are missing{why}",
+        counts.packets,
+        capture.path.display(),
+        counts.lost
     )
+}
+
+/// For tests, which save no packets.
+#[cfg(test)]
+pub(crate) fn no_packet_sink(_: &Path, _: &[String; 2]) -> io::Result<OpenedPacketSink> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The fault that impairs packets of the bridge.

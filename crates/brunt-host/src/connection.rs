@@ -22,7 +22,7 @@ use crate::agent_run::{AgentOrder, AgentRun};
 use crate::agent_state::AgentState;
 use crate::agent_thread::end_all;
 use crate::allow::AllowList;
-use crate::bridge::AgentBridge;
+use crate::bridge::{AgentBridge, OpenPacketSink};
 use crate::clock::moved;
 use crate::clock_name;
 use crate::faults::{AgentFault, no_thread};
@@ -53,6 +53,8 @@ pub struct AgentConfig {
     pub backends: &'static [BackendEntry],
     /// How this program serves targets and sinks.
     pub serving: Serving,
+    /// How this program creates a file for the packets of a bridge.
+    pub packet_sink: OpenPacketSink,
 }
 
 /// Serves a connection until it ends; `stop` ends it.
@@ -87,7 +89,7 @@ pub fn serve(
         allow,
         faults: BTreeMap::new(),
         unmade: Vec::new(),
-        bridge: AgentBridge::default(),
+        bridge: AgentBridge::new(config.packet_sink),
         roles: BTreeMap::new(),
         unstarted: Vec::new(),
         ground,
@@ -500,6 +502,7 @@ mod tests {
             allow,
             backends: &[],
             serving,
+            packet_sink: crate::bridge::no_packet_sink,
         }
     }
 

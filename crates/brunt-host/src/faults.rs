@@ -315,6 +315,7 @@ mod tests {
 
     use super::*;
     use crate::agent_thread::END_LOOK;
+    use crate::bridge::no_packet_sink;
 
     struct Sleeper(Child);
 
@@ -331,7 +332,7 @@ mod tests {
             3,
             what,
             &Arc::new(allow.clone()),
-            &AgentBridge::default(),
+            &AgentBridge::new(no_packet_sink),
             0,
         )
         .unwrap();
@@ -349,8 +350,14 @@ mod tests {
         };
         let allow = Arc::new(AllowList::everything());
         let before = Clock::Monotonic.now();
-        let fault =
-            AgentFault::begin(7, what, &allow, &AgentBridge::default(), 1_000_000_000_000).unwrap();
+        let fault = AgentFault::begin(
+            7,
+            what,
+            &allow,
+            &AgentBridge::new(no_packet_sink),
+            1_000_000_000_000,
+        )
+        .unwrap();
         let FromHost::FaultPut { fault: 7, proof } = fault.news.recv().unwrap() else {
             panic!("it is put in")
         };

@@ -21,7 +21,6 @@ mod agent_state;
 mod agent_thread;
 mod allow;
 mod bridge;
-mod bridge_capture;
 mod clock;
 mod connection;
 mod faults;
@@ -47,7 +46,7 @@ mod tls;
 pub use address::{AddressError, HostAddress};
 pub use agent::{AgentAction, AgentEnd, AgentSession};
 pub use allow::{AllowError, AllowList, FaultNotAllowed};
-pub use bridge_capture::{BegunCapture, BridgeCapture};
+pub use bridge::{OpenPacketSink, OpenedPacketSink, PacketSink, SavedPackets};
 pub use clock::{
     ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER,
     RateModel,

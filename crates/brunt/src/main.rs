@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout)] // `cli::Output` survives a closed pipe; `println!` panics.
 
 mod bound;
+mod bridge_capture;
 mod cli;
 mod commands;
 mod dashboard;

@@ -294,6 +294,15 @@ fn results_and_reports_need_no_engine() {
     }
 }
 
+/// An agent's program gives it what saves the packets of a bridge.
+#[test]
+fn experiments_need_no_captures() {
+    for name in ["brunt-host", "brunt-study", "brunt-web"] {
+        let found = layers::needless(&METADATA.resolved, name, &["brunt-capture"]);
+        assert_none(&found, "experiments run without what reads packets");
+    }
+}
+
 #[test]
 fn brunt_block_knows_no_protocol() {
     let banned = ["brunt-wire", "brunt-iscsi", "brunt-nfs", "brunt-store"];

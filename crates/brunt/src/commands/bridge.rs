@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use brunt_capture::trace::pcap::PcapSummary;
 use brunt_core::units::parse_duration;
 use brunt_core::{Histogram, Nanos};
-use brunt_host::{BegunCapture, BridgeCapture};
 use brunt_lab::link::{BridgeConfig, BridgeEnd, WireBridge};
 use brunt_result::link::{LinkCounts, LinkReport, SettingForm};
 use brunt_study::experiment::LinkOptions;
 use serde_json::{Value, json};
 
 use super::Subcommand;
+use crate::bridge_capture::{BegunCapture, BridgeCapture};
 use crate::cli::{Done, Failure, Output};
 
 /// Interval between checks whether the bridge should end.

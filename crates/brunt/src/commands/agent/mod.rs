@@ -19,6 +19,7 @@ use brunt_host::{AgentConfig, AgentEnd, AllowList, MessageStream, NotServed, Rol
 use brunt_protocol::HostRole;
 use brunt_study::role::{self, Launch, Serve};
 
+use crate::bridge_capture;
 use crate::cli::{Done, Failure, Output};
 use crate::devices::BACKENDS;
 
@@ -156,6 +157,7 @@ impl ServeArgs {
             allow,
             backends: &BACKENDS,
             serving,
+            packet_sink: bridge_capture::open,
         })
     }
 }

@@ -5,11 +5,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_capture::Ledger;
 use brunt_capture::trace::Tell;
 use brunt_capture::trace::pcap::{PacketFeed, PacketLane, PcapOptions, PcapStatus, PcapSummary};
+use brunt_host::{OpenedPacketSink, PacketSink, SavedPackets};
 use brunt_lab::link::{Direction, PacketWatcher};
 use brunt_result::link::CaptureCounts;
 
@@ -63,15 +65,37 @@ impl BridgeCapture {
         &self.path
     }
 
-    /// Packets written so far, and packets lost.
-    pub fn counts(&self) -> CaptureCounts {
+    /// Ends the file, after the watcher was dropped; also returns the error that cut it short, if any.
+    pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
+        self.lane.finish(&mut Ledger::default())
+    }
+}
+
+/// Creates the file of an agent's bridge (a `brunt_host::OpenPacketSink`).
+///
+/// # Errors
+/// The file exists already, or cannot be created.
+pub fn open(path: &Path, interfaces: &[String; 2]) -> io::Result<OpenedPacketSink> {
+    // A full disk ends the file, so there is never anything to report.
+    let (capture, watcher) = BridgeCapture::start(path, interfaces, Arc::new(|_| {}))?;
+    Ok((Box::new(capture), watcher))
+}
+
+impl PacketSink for BridgeCapture {
+    fn counts(&self) -> CaptureCounts {
         let (packets, lost) = self.status.packets();
         CaptureCounts { packets, lost }
     }
 
-    /// Ends the file, after the watcher was dropped; also returns the error that cut it short, if any.
-    pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
-        self.lane.finish(&mut Ledger::default())
+    fn finish(self: Box<Self>) -> SavedPackets {
+        let (summary, error) = BridgeCapture::finish(*self);
+        SavedPackets {
+            counts: CaptureCounts {
+                packets: summary.packets,
+                lost: summary.packets_lost,
+            },
+            error,
+        }
     }
 }
 
