@@ -46,6 +46,7 @@ mod nbd_server;
 mod netem_guest;
 mod newer_suite;
 mod old_traces;
+mod outside;
 mod pipes;
 mod probes;
 mod qemu;
