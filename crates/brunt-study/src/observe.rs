@@ -1,5 +1,5 @@
 //! Observers of an experiment's events: the results on disk, the terminal. A [`crate::study::Study`] reports
-//! runs and their figures; [`crate::hook::RunHook`]s (a prober, the fault schedule) report their own
+//! runs and their figures; [`crate::hooks::RunHook`]s (a prober, the fault schedule) report their own
 //! observations from their own threads.
 //!
 //! The rule: an observer never delays a worker. Slow work goes to the observer's own thread; data that cannot

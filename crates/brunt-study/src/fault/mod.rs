@@ -1,10 +1,9 @@
 //! The faults of an experiment: their kinds, mechanisms and times. Each kind has a file under [`kinds`] and a
-//! line in its table; [`FaultSchedule`] accompanies every run; [`FaultDriver`] is its interface to a fault of
-//! any kind.
+//! line in its table; [`crate::hooks::FaultSchedule`] accompanies every run; [`FaultDriver`] is its interface to a
+//! fault of any kind.
 //!
 //! The rule: a fault must be proven to be in effect and proven to be gone; otherwise it invalidates its run.
 
-mod actor;
 mod driver;
 mod entry;
 mod kind;
@@ -12,12 +11,7 @@ pub mod kinds;
 mod layer;
 mod overlap;
 mod process;
-mod remote;
-mod schedule;
-mod series;
 
-#[cfg(test)]
-pub(crate) use actor::Absent;
 pub use driver::{DriverError, FaultDriver};
 pub(crate) use entry::EntryError;
 pub use entry::FaultEntry;
@@ -28,7 +22,6 @@ pub use kind::{
 pub use kinds::{FaultKind, KINDS};
 pub use layer::with_fault_layer;
 pub use overlap::{Overlap, overlaps};
-pub use schedule::{FaultSchedule, ScheduleError};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,6 @@
 //! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an unintended
 //! packet loss invalidates the run.
 
-mod hook;
-mod traffic;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -20,11 +17,6 @@ use brunt_lab::{Host, Lab, LabError, LinkConfig};
 use crate::experiment::LabEntry;
 use crate::host::{HostName, Hosts, LabLaunchers, Launcher};
 use brunt_probe::{Network, Watch, Watching};
-
-pub use hook::hook;
-#[cfg(test)]
-pub(crate) use hook::queue_doubt;
-pub use traffic::traffic;
 
 /// A running lab. Clones share it; dropping the last one removes it.
 #[derive(Clone)]
@@ -167,6 +159,6 @@ impl Launcher for OnHost {
 }
 
 /// Gives each link a different random sequence.
-pub(in crate::lab) fn link_seed(seed: u64, number: usize) -> u64 {
+pub(crate) fn link_seed(seed: u64, number: usize) -> u64 {
     Random::for_part(seed, 0x11 + number as u64).next_u64()
 }

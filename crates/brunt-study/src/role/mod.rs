@@ -9,7 +9,6 @@
 mod answer;
 mod by_process;
 pub(crate) mod death;
-mod hook;
 mod kind;
 mod kinds;
 mod login;
@@ -30,7 +29,6 @@ use std::sync::atomic::AtomicBool;
 use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
 use brunt_lab::service::KeeperOrder;
 use by_process::ProcessRole;
-pub use hook::Roles;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 pub use kinds::{ROLES, RoleEntry, planned, serving};
 pub use login::RoleLogin;

@@ -116,7 +116,7 @@ mod tests {
     use brunt_block::backends::memory::MemoryBackend;
     use std::sync::Mutex;
 
-    use crate::hook::Company;
+    use crate::hooks::Company;
     use crate::observe::Observer;
 
     const TEXT: &str = r#"

@@ -29,7 +29,7 @@ use brunt_result::correlated::CorrelatedFigure;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
-use crate::hook::{Company, HookError, RunHook};
+use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
 use brunt_result::degradation::phases_over_runs;

@@ -14,8 +14,8 @@ use brunt_result::choice::RingMode;
 
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
+use crate::hooks::hosts;
 use crate::host::HostName;
-use crate::host_probing;
 use brunt_result::degradation::{OverRuns, PhaseOverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
 use brunt_result::failures;
@@ -407,7 +407,7 @@ fn probes(summary: &Summary) -> Vec<String> {
     let mut lines: Vec<String> = probe_trouble(sum(|record| record.samples), counts)
         .into_iter()
         .collect();
-    let elsewhere = records().flat_map(|record| host_probing::trouble(&record.elsewhere));
+    let elsewhere = records().flat_map(|record| hosts::trouble(&record.elsewhere));
     let elsewhere: BTreeSet<String> = elsewhere.collect();
     lines.extend(
         elsewhere

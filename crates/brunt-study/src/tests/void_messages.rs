@@ -17,9 +17,10 @@ use brunt_result::noise::MachineNoise;
 use brunt_result::summary::RunSummary;
 use brunt_result::void::{VoidReason, joined};
 
-use crate::fault::{Absent, DriverError};
-use crate::hook::HookError;
-use crate::lab::queue_doubt;
+use crate::fault::DriverError;
+use crate::hooks::HookError;
+use crate::hooks::faults::Absent;
+use crate::hooks::links::queue_doubt;
 use crate::role::death::advice;
 use crate::study::{few_runs, target_gone};
 

@@ -12,23 +12,16 @@ use brunt_fio::FioJson;
 use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
-use brunt_probe::{Prober, Watch, Watching};
 use brunt_result::failures;
 use brunt_result::summary::Summary;
-use brunt_study::device_probing::DeviceProbing;
 use brunt_study::experiment::{Experiment, Plan};
-use brunt_study::fault::FaultSchedule;
-use brunt_study::hook::{Company, RunHook};
+use brunt_study::hooks::bridges::HostBridges;
+use brunt_study::hooks::{self, Company, HooksError, Started};
 use brunt_study::host::{HostName, Hosts};
-use brunt_study::host_agents::LabAgents;
-use brunt_study::host_bridge::HostBridges;
-use brunt_study::host_probing::HostProbing;
 use brunt_study::lab::BuiltLab;
-use brunt_study::noise::NoiseWatch;
 use brunt_study::observe::Observer;
-use brunt_study::probing::Probing;
 use brunt_study::results::{ClaimError, ClaimedFolder, Results};
-use brunt_study::role::{self, Role, Roles, ServingHost};
+use brunt_study::role::{self, Role, ServingHost};
 use brunt_study::service::{ServiceGround, Services};
 use brunt_study::study::{Study, StudyError, table};
 use brunt_web::live::{LiveEnding, LivePlan};
@@ -339,43 +332,16 @@ impl Entered<'_> {
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
         // Refuse a mismatch before there are results in the folder.
         run_check::fit_opened(&plan, &targets)?;
-        let faults = match experiment.fault.is_empty() {
-            true => None,
-            false => Some(
-                FaultSchedule::new(
-                    &experiment,
-                    &mut targets,
-                    &roles_by_target,
-                    &services_by_name,
-                    lab,
-                    plan.fleet.as_ref(),
-                )
-                .map_err(Failure::usage)?,
-            ),
+        let started = Started {
+            targets: &mut targets,
+            roles: &roles,
+            roles_by_target: &roles_by_target,
+            services: &services_by_name,
+            lab,
+            bridges,
+            interrupted: output.interrupt_flag(),
         };
-        let watch = Watch::default();
-        let mut hooks = RunHooks::new();
-        let points = lab.map_or_else(Vec::new, |_| experiment.points());
-        let links: Vec<_> = points.into_iter().map(|point| point.links).collect();
-        hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links.clone())));
-        if !roles.is_empty() {
-            hooks.push(Box::new(Roles::new(
-                roles.clone(),
-                &watch,
-                experiment.goes_on_without_hosts(),
-            )));
-        }
-        hooks.extend(bridges.map(|bridges| Box::new(bridges) as Box<dyn RunHook>));
-        hooks.push(Box::new(NoiseWatch::default()));
-        let (probing, watching) = probing(&experiment, &plan, lab, &watch)?;
-        hooks.extend(probing);
-        if experiment.probes.has_devices() {
-            hooks.push(Box::new(DeviceProbing::new(
-                &experiment,
-                &targets,
-                &roles_by_target,
-            )));
-        }
+        let hooks = hooks::hooks(&experiment, &plan, started).map_err(no_hooks)?;
         let results = Results::create(folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
         let view = dashboard::of(&experiment.name, &plan, output, live);
@@ -394,21 +360,10 @@ impl Entered<'_> {
         );
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
-        // Start last and end first: it counts the traffic of all others, and sums over runs that faults divide.
-        let idle = experiment
-            .lab
-            .as_ref()
-            .and_then(|lab| lab.idle)
-            .map(|idle| idle.0);
-        let counted =
-            |lab| brunt_study::lab::traffic(lab, &links, idle, Arc::clone(output.interrupt_flag()));
-        hooks.extend(lab.map(counted).transpose().map_err(Failure::failed)?);
         let company = Company { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
         let study = Study::of_plan(plan, experiment, targets, version, folder, company);
         let result = study.run(output.interrupt_flag());
-        drop(watching);
         metrics::finish(server, output);
         // From what is on disk, however the experiment ended.
         ending.report = write_page(folder, output);
@@ -437,41 +392,6 @@ pub(super) fn enter(
     };
     let (lab, sockets, scratch) = lab::enter_watched(experiment, entry, hosts, at)?;
     Ok((Some(lab), sockets, scratch))
-}
-
-/// Hooks that accompany each run.
-type RunHooks = Vec<Box<dyn RunHook>>;
-
-/// Hooks that sample this machine, the lab's hosts and other hosts during runs, and guards for watching the lab.
-fn probing(
-    experiment: &Experiment,
-    plan: &Plan,
-    lab: Option<&BuiltLab>,
-    watch: &Watch,
-) -> Result<(RunHooks, Vec<Watching>), Failure> {
-    let (mut hooks, mut watching) = (RunHooks::new(), Vec::new());
-    let probes = &experiment.probes;
-    if !probes.is_on() {
-        return Ok((hooks, watching));
-    }
-    let prober = match lab {
-        None => Prober::new(probes, watch),
-        Some(lab) => {
-            watching = lab.watched(watch).map_err(Failure::failed)?;
-            let agents = plan
-                .fleet
-                .iter()
-                .map(|fleet| LabAgents::new(Arc::clone(fleet), watch));
-            hooks.extend(agents.map(|agents| Box::new(agents) as Box<dyn RunHook>));
-            Prober::in_lab(probes, watch)
-        }
-    };
-    hooks.push(Box::new(Probing::new(prober)));
-    let others = experiment.probed_hosts();
-    if let Some(fleet) = plan.fleet.clone().filter(|_| !others.is_empty()) {
-        hooks.push(Box::new(HostProbing::new(fleet, probes, others)));
-    }
-    Ok((hooks, watching))
 }
 
 /// Starts bridges on the other hosts in the path, which forward until the result is dropped.
@@ -507,6 +427,14 @@ pub(super) fn reach(
         }
     }
     Ok(())
+}
+
+/// Maps an error of the hooks to an exit status.
+fn no_hooks(error: HooksError) -> Failure {
+    match error {
+        HooksError::Fault(error) => Failure::usage(error),
+        error => Failure::failed(error),
+    }
 }
 
 /// Maps an error that ended a study to an exit status.

@@ -18,7 +18,7 @@ use brunt_result::link::LinkCounts;
 use brunt_result::statistics::{Better, ChangePoint, Verdict};
 use brunt_result::summary::{FaultSummary, Summary};
 use brunt_study::experiment::Experiment;
-use brunt_study::hook::Company;
+use brunt_study::hooks::Company;
 use brunt_study::study::Study;
 
 /// Runs an experiment of two targets in memory.

@@ -259,7 +259,7 @@ struct Array<'a> {
 }
 
 /// Repairs degraded arrays of a device at full speed, before a run.
-pub(in crate::fault) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
+pub(crate) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
     let reply = controls.must(&Command::Status { lun })?;
     let Reply::Status { layers } = reply else {
         return Err(DriverError::mismatched(reply));

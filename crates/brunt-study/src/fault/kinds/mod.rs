@@ -24,7 +24,7 @@ use toml::de::{DeValue, Error, ValueDeserializer};
 
 use super::kind::{Info, Kind};
 
-pub(super) use member::make_whole;
+pub(crate) use member::make_whole;
 
 /// Defines [`FaultKind`] and [`KINDS`] from one line for each kind.
 macro_rules! kinds {

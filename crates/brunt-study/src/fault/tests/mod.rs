@@ -2,9 +2,8 @@
 
 mod words;
 
-use super::*;
 use crate::experiment::Experiment;
-use crate::hook::{Company, RunHook};
+use crate::hooks::{Company, FaultSchedule, RunHook};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use brunt_block::backends::array::{ArrayControl, ArrayState};

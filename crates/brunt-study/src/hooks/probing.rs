@@ -1,30 +1,33 @@
 //! The prober as a hook: started and stopped with each run; its samples go to the hub and its record to the run's
-//! summary. Created by `brunt run`; `brunt-probe` does the sampling.
+//! summary. `brunt-probe` does the sampling.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::Nanos;
-use brunt_probe::Prober;
+use brunt_probe::{Prober, Watching};
 use brunt_result::Outcome;
 use brunt_result::probe::ProbeRecord;
 use brunt_result::summary::RunSummary;
 
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 
 /// Samples during each run.
 pub struct Probing {
     prober: Prober,
+    /// Networks of other hosts that it samples as long as these exist.
+    _watching: Vec<Watching>,
     /// The last run's record.
     record: Option<ProbeRecord>,
 }
 
 impl Probing {
-    /// Uses this prober.
-    pub fn new(prober: Prober) -> Probing {
+    /// Uses this prober, which also samples what is watched.
+    pub fn new(prober: Prober, watching: Vec<Watching>) -> Probing {
         Probing {
             prober,
+            _watching: watching,
             record: None,
         }
     }

@@ -12,13 +12,16 @@ use brunt_result::Outcome;
 use brunt_result::link::{LinkCounts, LinkReport};
 use brunt_result::void::{VoidReason, joined};
 
-use super::{BuiltLab, link_seed};
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
+use crate::lab::{BuiltLab, link_seed};
 use crate::observe::{Hub, RunInfo};
 use brunt_result::summary::RunSummary;
 
 /// Configures the links for each run; `points` has their settings at each point of the experiment.
-pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {
+pub(super) fn links(
+    lab: &BuiltLab,
+    points: Vec<BTreeMap<String, [Settings; 2]>>,
+) -> Box<dyn RunHook> {
     let (before, seen) = Default::default();
     Box::new(Links {
         lab: lab.clone(),

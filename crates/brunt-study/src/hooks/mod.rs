@@ -1,8 +1,20 @@
 //! Hooks that accompany every run: links, roles, the prober, the fault schedule. A [`crate::study::Study`]
-//! begins its hooks before a run and ends them after it.
+//! begins its hooks before a run and ends them after it. Each has a file here; [`hooks`] lists them in order.
 //!
 //! The rule: `end` undoes everything that `begin` did, however the run ended, and a hook that fails
 //! invalidates the run. Decisions depend on [`HookError::reason`], never on its text.
+
+mod agents;
+pub mod bridges;
+mod devices;
+pub(crate) mod faults;
+pub(crate) mod hosts;
+pub(crate) mod links;
+mod noise;
+mod order;
+mod probing;
+mod roles;
+mod traffic;
 
 use std::error::Error;
 use std::fmt;
@@ -16,6 +28,9 @@ use brunt_result::{Interval, Outcome};
 
 use crate::observe::{Hub, Observer, RunInfo};
 use brunt_result::summary::RunSummary;
+
+pub use faults::{FaultSchedule, ScheduleError};
+pub use order::{HooksError, Started, hooks};
 
 /// Accompanies each run, from before its first request to after its last.
 pub trait RunHook {

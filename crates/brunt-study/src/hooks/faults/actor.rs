@@ -12,8 +12,7 @@ use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::Proof;
 use brunt_result::void::VoidReason;
 
-use super::driver::{DriverError, FaultDriver};
-use super::entry::FaultEntry;
+use crate::fault::{DriverError, FaultDriver, FaultEntry};
 use crate::observe::{Event, FaultRecord, Hub};
 use crate::written::written;
 

@@ -21,9 +21,9 @@ use brunt_result::event::{Sample, SampleValue};
 use brunt_result::probe::ProbeRecord;
 use brunt_result::summary::RunSummary;
 
+use super::{HookError, RunHook};
 use crate::control::{Command, ControlError, Controls, Local, Reply};
 use crate::experiment::Experiment;
-use crate::hook::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 use crate::role::Role;
 

@@ -13,10 +13,10 @@ use brunt_result::summary::RunSummary;
 use brunt_result::void::VoidReason;
 use brunt_result::{Interval, Outcome, Stopped};
 
-use super::{Role, RoleError, death};
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::host::HostName;
 use crate::observe::{Hub, RunInfo};
+use crate::role::{Role, RoleError, death};
 use brunt_probe::{Watch, Watching};
 
 /// The hook: a role that died unexpectedly voids the run. The prober samples the processes of roles.

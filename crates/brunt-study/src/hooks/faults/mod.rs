@@ -4,6 +4,10 @@
 //! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a fault that
 //! was not in effect is worse than none. Whatever ends a run also ends its faults.
 
+mod actor;
+mod remote;
+mod series;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,15 +19,14 @@ use brunt_core::{Clock, Nanos};
 use brunt_host::Fleet;
 use brunt_result::{Interval, Outcome};
 
-use super::actor::{Actor, Ended, Failure, Signal, Signals};
-use super::driver::DriverError;
-use super::entry::FaultEntry;
-use super::kind::{Prepared, Scene};
-use super::kinds::make_whole;
-use super::remote;
-use super::series::Series;
+#[cfg(test)]
+pub(crate) use self::actor::Absent;
+use self::actor::{Actor, Ended, Failure, Signal, Signals};
+use self::series::Series;
+use super::{HookError, RunHook};
 use crate::experiment::{Experiment, Point};
-use crate::hook::{HookError, RunHook};
+use crate::fault::kinds::make_whole;
+use crate::fault::{DriverError, FaultEntry, Prepared, Scene};
 use crate::lab::BuiltLab;
 use crate::observe::{FaultRecord, Hub, RunInfo};
 use crate::role::Role;

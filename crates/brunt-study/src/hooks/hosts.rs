@@ -19,7 +19,7 @@ use brunt_result::event::Sample;
 use brunt_result::probe::{HostProbes, ProbeRecord};
 use brunt_result::summary::RunSummary;
 
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 
 /// Time to wait for a host's last sample. A host that doesn't answer is considered lost by then, unless `host_silence`

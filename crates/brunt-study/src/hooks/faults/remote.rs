@@ -10,9 +10,7 @@ use brunt_host::{FaultEnd, Fleet};
 use brunt_lab::Proof;
 use brunt_protocol::HostFault;
 
-use super::driver::{DriverError, FaultDriver};
-use super::entry::FaultEntry;
-use super::kind::Prepared;
+use crate::fault::{DriverError, FaultDriver, FaultEntry, Prepared};
 use crate::host::HostName;
 
 /// See the module.

@@ -21,8 +21,8 @@ use brunt_result::summary::RunSummary;
 use brunt_result::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes};
 use brunt_result::void::VoidReason;
 
-use super::BuiltLab;
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
+use crate::lab::BuiltLab;
 use crate::observe::{Hub, RunInfo};
 
 /// Initial time between two readings.
@@ -40,7 +40,7 @@ type Bytes = Vec<[u64; 2]>;
 ///
 /// # Errors
 /// The machine refuses.
-pub fn traffic(
+pub(super) fn traffic(
     lab: &BuiltLab,
     points: &[BTreeMap<String, [Settings; 2]>],
     idle: Option<Duration>,

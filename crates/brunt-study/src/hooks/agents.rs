@@ -1,5 +1,5 @@
 //! Watches the agents on lab hosts as processes, through the prober: the processor time of one host's workers, which
-//! the machine's own figures don't separate. Created by `brunt run`.
+//! the machine's own figures don't separate.
 //!
 //! The rule: an agent is watched under the name of its host for as long as the experiment has it.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brunt_host::{Fleet, Lane};
 use brunt_probe::{Watch, Watching};
 
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
 /// An agent: its host, its lane, its process.

@@ -10,7 +10,7 @@ use brunt_result::Outcome;
 use brunt_result::noise::MachineNoise;
 use brunt_result::summary::RunSummary;
 
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
 /// The hook.

@@ -15,7 +15,7 @@ use brunt_result::link::LinkReport;
 use brunt_result::summary::RunSummary;
 use brunt_result::void::VoidReason;
 
-use crate::hook::{HookError, RunHook};
+use super::{HookError, RunHook};
 use crate::host::BridgeHost;
 use crate::observe::{Hub, RunInfo};
 

@@ -1,0 +1,152 @@
+//! All hooks of an experiment's runs. A new hook gets a file beside this one and its place here.
+//!
+//! The rule: hooks begin in this order and end in the opposite one, so each may rely on those before it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use brunt_block::Backend;
+use brunt_lab::LabError;
+use brunt_probe::{Prober, Watch};
+
+use super::RunHook;
+use super::agents::LabAgents;
+use super::bridges::HostBridges;
+use super::devices::DeviceProbing;
+use super::faults::{FaultSchedule, ScheduleError};
+use super::hosts::HostProbing;
+use super::links::links;
+use super::noise::NoiseWatch;
+use super::probing::Probing;
+use super::roles::Roles;
+use super::traffic::traffic;
+use crate::experiment::{Experiment, Plan};
+use crate::lab::BuiltLab;
+use crate::role::Role;
+
+/// What was opened and started for an experiment.
+pub struct Started<'a> {
+    /// Open targets by name. One that storage faults affect gets a fault layer.
+    pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
+    /// Roles of targets and services.
+    pub roles: &'a [Arc<dyn Role>],
+    /// The role that serves each served target.
+    pub roles_by_target: &'a BTreeMap<String, Arc<dyn Role>>,
+    /// The role of each service.
+    pub services: &'a BTreeMap<String, Arc<dyn Role>>,
+    /// The lab of the experiment.
+    pub lab: Option<&'a BuiltLab>,
+    /// Bridges on other hosts.
+    pub bridges: Option<HostBridges>,
+    /// Set when the experiment is to end.
+    pub interrupted: &'a Arc<AtomicBool>,
+}
+
+/// Why an experiment's runs cannot have their hooks.
+#[derive(Debug, thiserror::Error)]
+pub enum HooksError {
+    /// A fault is impossible in every run.
+    #[error(transparent)]
+    Fault(#[from] ScheduleError),
+    /// The lab's hosts cannot be watched.
+    #[error("cannot watch the network of the lab's hosts: {0}")]
+    Watch(#[source] io::Error),
+    /// The traffic of the lab's links cannot be counted.
+    #[error(transparent)]
+    Traffic(#[from] LabError),
+}
+
+/// The hooks of an experiment, in order.
+///
+/// # Errors
+/// See [`HooksError`].
+pub fn hooks(
+    experiment: &Experiment,
+    plan: &Plan,
+    started: Started<'_>,
+) -> Result<Vec<Box<dyn RunHook>>, HooksError> {
+    let Started {
+        targets,
+        roles,
+        roles_by_target,
+        services,
+        lab,
+        bridges,
+        interrupted,
+    } = started;
+    let fleet = plan.fleet.as_ref();
+    // First, because it changes the targets.
+    let faults = match experiment.fault.is_empty() {
+        true => None,
+        false => Some(FaultSchedule::new(
+            experiment,
+            targets,
+            roles_by_target,
+            services,
+            lab,
+            fleet,
+        )?),
+    };
+    let watch = Watch::default();
+    let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
+    let points = lab.map_or_else(Vec::new, |_| experiment.points());
+    let settings: Vec<_> = points.into_iter().map(|point| point.links).collect();
+    hooks.extend(lab.map(|lab| links(lab, settings.clone())));
+    if !roles.is_empty() {
+        let goes_on = experiment.goes_on_without_hosts();
+        hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));
+    }
+    hooks.extend(bridges.map(boxed));
+    hooks.push(Box::new(NoiseWatch::default()));
+    hooks.extend(probing(experiment, plan, lab, &watch)?);
+    if experiment.probes.has_devices() {
+        let devices = DeviceProbing::new(experiment, targets, roles_by_target);
+        hooks.push(Box::new(devices));
+    }
+    hooks.extend(faults.map(boxed));
+    // Start last and end first: it counts the traffic of all others, and sums over runs that faults divide.
+    if let Some(lab) = lab {
+        let idle = experiment.lab.as_ref().and_then(|lab| lab.idle);
+        let idle = idle.map(|idle| idle.0);
+        hooks.push(traffic(lab, &settings, idle, Arc::clone(interrupted))?);
+    }
+    Ok(hooks)
+}
+
+fn boxed(hook: impl RunHook + 'static) -> Box<dyn RunHook> {
+    Box::new(hook)
+}
+
+/// Hooks that sample this machine, the lab's hosts and other hosts.
+fn probing(
+    experiment: &Experiment,
+    plan: &Plan,
+    lab: Option<&BuiltLab>,
+    watch: &Watch,
+) -> Result<Vec<Box<dyn RunHook>>, HooksError> {
+    let probes = &experiment.probes;
+    let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
+    if !probes.is_on() {
+        return Ok(hooks);
+    }
+    let probing = match lab {
+        None => Probing::new(Prober::new(probes, watch), Vec::new()),
+        Some(lab) => {
+            let watching = lab.watched(watch).map_err(HooksError::Watch)?;
+            let agents = plan
+                .fleet
+                .iter()
+                .map(|fleet| LabAgents::new(Arc::clone(fleet), watch));
+            hooks.extend(agents.map(boxed));
+            Probing::new(Prober::in_lab(probes, watch), watching)
+        }
+    };
+    hooks.push(Box::new(probing));
+    let others = experiment.probed_hosts();
+    if let Some(fleet) = plan.fleet.clone().filter(|_| !others.is_empty()) {
+        hooks.push(Box::new(HostProbing::new(fleet, probes, others)));
+    }
+    Ok(hooks)
+}
