@@ -386,11 +386,21 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     if let Some(html) = html {
         super::analyze::write_page(&report, folder, replayed.notes, html, output)?;
     }
+    let is_understood = report::is_understood(&report);
+    let unread = replayed.damaged.first().filter(|_| !is_understood).cloned();
     let damaged =
         (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
     print(&report, damaged.into_iter().collect(), output)?;
+    if let Some(unread) = unread {
+        return Err(
+            Failure::failed(format!("no operation could be read: {unread}")).advise(format!(
+                "'brunt lake check {}' lists all damaged parts",
+                folder.display()
+            )),
+        );
+    }
     // Not a failure: the capture may have ended before its first operation.
-    if !report::is_understood(&report) {
+    if !is_understood {
         output.note(format_args!(
             "{}: no NFSv3, NFSv4 or iSCSI operations in this trace",
             folder.display()

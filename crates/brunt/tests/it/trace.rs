@@ -422,3 +422,27 @@ fn a_full_disk_is_waited_for() {
     );
     assert_eq!(analyze(&folder.join("kept")), analyze(&capture()));
 }
+
+/// A trace whose only part of operations is damaged does not look like one of a quiet server.
+#[test]
+fn a_trace_without_a_readable_operation_is_a_failure() {
+    let folder = TempDir::new("trace-damaged");
+    let trace = folder.join("trace");
+    record(&trace, &[]);
+    let table = trace.join("operations");
+    let parts = std::fs::read_dir(&table).expect("a table").flatten();
+    let parts = parts.filter(|entry| entry.file_name().to_string_lossy().ends_with(".parquet"));
+    for part in parts {
+        let length = part.metadata().expect("a file").len();
+        let file = std::fs::OpenOptions::new().write(true).open(part.path());
+        file.and_then(|file| file.set_len(length / 2))
+            .expect("a shorter file");
+    }
+    let output = run_within(brunt().arg("analyze").arg(&trace), 60);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("no operation could be read") && text.contains(".parquet"),
+        "{text}"
+    );
+}

@@ -18,7 +18,7 @@ use serde_json::Value;
 use troubled::troubled_trace;
 
 /// DuckDB's folder; `None` if it isn't installed.
-fn engine() -> Option<PathBuf> {
+pub fn engine() -> Option<PathBuf> {
     let script = root().join("tools/duckdb.sh");
     if !Command::new(&script)
         .arg("--ready")
