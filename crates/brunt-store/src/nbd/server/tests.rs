@@ -59,7 +59,7 @@ fn read_parts(socket: &mut UnixStream, count: usize) {
     }
 }
 
-fn start(path: &Path, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
+fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(8 << 20, 512).unwrap());
     let catalog = move || {
         vec![NbdServed {
@@ -75,7 +75,7 @@ fn start(path: &Path, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
         Arc::new(catalog),
         None,
         SocketOptions::default(),
-        LIMITS,
+        limits,
         ReceptionListener::new(move |line| heard.lock().unwrap().push(line.into())),
     )
     .unwrap()
@@ -88,7 +88,7 @@ fn clients_that_hold_memory_do_not_starve_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let server = start(&path, &heard);
+    let server = start(&path, LIMITS, &heard);
     let mut honest = client(&path);
     read_parts(&mut honest, 8);
     assert_eq!(server.stats().stuck, 0);
@@ -146,7 +146,7 @@ fn proven_clients_go_first() {
 fn slow_clients_are_not_closed_without_need() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let server = start(&path, &Arc::default());
+    let server = start(&path, LIMITS, &Arc::default());
     let mut slow = client(&path);
     slow.write_all(&request(READ, PART).repeat(3)).unwrap();
     std::thread::sleep(LIMITS.stuck_after * 3);
@@ -156,4 +156,33 @@ fn slow_clients_are_not_closed_without_need() {
     read_parts(&mut slow, 4);
     let stats = server.shutdown();
     assert_eq!((stats.stuck, stats.broken), (0, 0), "{stats:?}");
+}
+
+/// A new client with a large request is served after a few of the clients that never read, although all of them asked
+/// for memory before; it doesn't wait for each to get memory and to be closed.
+#[test]
+fn a_newcomer_does_not_wait_for_every_stuck_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let limits = NbdMemoryLimits {
+        stuck_after: Duration::from_secs(1),
+        ..LIMITS
+    };
+    let server = start(&path, limits, &Arc::default());
+    let mut stuck: Vec<UnixStream> = (0..60).map(|_| client(&path)).collect();
+    for socket in &mut stuck {
+        socket.write_all(&request(READ, PART).repeat(4)).unwrap();
+    }
+    let mut newcomer = client(&path);
+    read_parts(&mut newcomer, 1);
+    // At most 4 of the 60 hold memory at once, so 14 seconds pass until only these are left.
+    let stats = server.shutdown();
+    assert!((1..56).contains(&stats.stuck), "{stats:?}");
+}
+
+/// The documented time: clients wait for stuck ones for a few seconds, not for a timeout of the network.
+#[test]
+fn stuck_clients_give_way_within_seconds() {
+    let default = NbdMemoryLimits::default().stuck_after;
+    assert!(default <= Duration::from_secs(2), "{default:?}");
 }
