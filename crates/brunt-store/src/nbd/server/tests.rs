@@ -6,9 +6,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use brunt_block::StorageId;
 use brunt_block::backends::memory::MemoryBackend;
 
 use super::*;
+use crate::nbd::NbdBackend;
+use crate::nbd::url::NbdConfig;
 
 const PART: u32 = 256 << 10;
 const READ: u8 = 0;
@@ -60,6 +63,14 @@ fn read_parts(socket: &mut UnixStream, count: usize) {
 }
 
 fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
+    start_at(ReceptionDoor::unix(path.into()).unwrap(), limits, heard)
+}
+
+fn start_at(
+    door: ReceptionDoor,
+    limits: NbdMemoryLimits,
+    heard: &Arc<Mutex<Vec<String>>>,
+) -> NbdServer {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(8 << 20, 512).unwrap());
     let catalog = move || {
         vec![NbdServed {
@@ -71,7 +82,7 @@ fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) 
     };
     let heard = Arc::clone(heard);
     NbdServer::start(
-        ReceptionDoor::unix(path.into()).unwrap(),
+        door,
         Arc::new(catalog),
         None,
         SocketOptions::default(),
@@ -185,4 +196,36 @@ fn a_newcomer_does_not_wait_for_every_stuck_client() {
 fn stuck_clients_give_way_within_seconds() {
     let default = NbdMemoryLimits::default().stuck_after;
     assert!(default <= Duration::from_secs(2), "{default:?}");
+}
+
+/// A server of all addresses of this machine is recognised at each of them. Where only the names and sizes of exports
+/// are the same, they may be one.
+#[test]
+fn one_export_at_two_addresses_is_one_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let storage = |url: &str| {
+        let config = NbdConfig::of_url(url).unwrap().unwrap();
+        NbdBackend::open(config).unwrap().storage()
+    };
+    let server = start_at(
+        ReceptionDoor::tcp("0.0.0.0:0".parse().unwrap()).unwrap(),
+        LIMITS,
+        &Arc::default(),
+    );
+    let port = server.address().unwrap().port();
+    let [first, second] =
+        ["127.0.0.1", "127.0.0.2"].map(|host| storage(&format!("nbd://{host}:{port}/0")));
+    let _another = start(&path, LIMITS, &Arc::default());
+    let other = storage(&format!("nbd+unix:///0?socket={}", path.display()));
+    let is_same = |one: &[StorageId], two: &[StorageId]| {
+        one.iter()
+            .any(|one| two.iter().any(|two| one.overlaps(two)))
+    };
+    assert!(is_same(&first, &second), "{first:?} {second:?}");
+    assert!(!is_same(&first, &other), "{first:?} {other:?}");
+    let alike = first
+        .iter()
+        .find_map(|one| other.iter().find_map(|two| one.likeness(two)));
+    assert_eq!(alike, Some("NBD export '0', 8388608 bytes"));
 }
