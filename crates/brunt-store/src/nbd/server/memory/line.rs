@@ -2,16 +2,14 @@
 //!
 //! - Clients that have shown that they take and send data go before others, and of equals, those that hold none of the
 //!   shared memory before those that hold some.
-//! - A connection may be passed [`PASSED_MAX`] times; after that, newcomers stay behind it.
-//! - Of equals, the one that has waited longest and the newcomer take turns. With the oldest only, a newcomer would wait
-//!   for each of a hundred stuck clients to get memory and to be closed.
+//! - Of these equals, the one that has waited longest and the newcomer take turns. With the oldest only, a newcomer would
+//!   wait for each of a hundred stuck clients to get memory and to be closed.
 //!
-//! The one rule: the first of the line always gets every second grant at least, so that each connection gets its turn.
+//! The one rule: every [`OLDEST_EVERY`]th grant goes to the connection that has waited longest, whatever its rank, so that
+//! each gets its turn.
 
-use std::collections::VecDeque;
-
-/// How often a connection in line may be passed.
-const PASSED_MAX: u32 = 64;
+/// How many grants make one of these.
+const OLDEST_EVERY: u64 = 8;
 
 /// A connection that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,81 +30,59 @@ impl Waiting {
     }
 }
 
-#[derive(Debug)]
-struct Place {
-    waiting: Waiting,
-    /// How often it was passed.
-    passed: u32,
-}
-
 /// The line; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    places: VecDeque<Place>,
-    /// Whether the next grant is the newcomer's.
-    newest_next: bool,
+    /// The oldest first.
+    all: Vec<Waiting>,
+    grants: u64,
 }
 
 impl Line {
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.all.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.all.len()
     }
 
     /// Adds a connection, or changes what a waiting one needs; returns whether it is new in line.
     pub fn enter(&mut self, new: Waiting) -> bool {
-        if let Some(place) = self.find(new.id) {
-            self.places[place].waiting.bytes = new.bytes;
+        let known = self.all.iter_mut().find(|waiting| waiting.id == new.id);
+        if let Some(known) = known {
+            known.bytes = new.bytes;
             return false;
         }
-        let mut index = self.places.len();
-        while let Some(before) = index.checked_sub(1)
-            && new.rank() < self.places[before].waiting.rank()
-            && self.places[before].passed < PASSED_MAX
-        {
-            self.places[before].passed += 1;
-            index = before;
-        }
-        let place = Place {
-            waiting: new,
-            passed: 0,
-        };
-        self.places.insert(index, place);
+        self.all.push(new);
         true
     }
 
     /// The connection that gets memory next.
     pub fn next(&self) -> Option<&Waiting> {
-        let first = &self.places.front()?.waiting;
-        if !self.newest_next {
-            return Some(first);
+        // In place of a turn of the oldest of equals.
+        if self.grants % OLDEST_EVERY == OLDEST_EVERY - 2 {
+            return self.all.first();
         }
-        let equals = self.places.iter().map(|place| &place.waiting);
-        equals
-            .take_while(|waiting| waiting.rank() == first.rank())
-            .last()
+        let best = self.all.iter().map(Waiting::rank).min()?;
+        let mut equals = self.all.iter().filter(|waiting| waiting.rank() == best);
+        match self.grants.is_multiple_of(2) {
+            true => equals.next(),
+            false => equals.next_back(),
+        }
     }
 
     /// The next connection got its memory.
     pub fn grant(&mut self) {
         if let Some(id) = self.next().map(|next| next.id) {
             self.leave(id);
-            self.newest_next = !self.newest_next;
+            self.grants += 1;
         }
     }
 
     /// A connection no longer waits.
     pub fn leave(&mut self, id: u64) {
-        if let Some(index) = self.find(id) {
-            self.places.remove(index);
-        }
-    }
-
-    fn find(&self, id: u64) -> Option<usize> {
-        self.places.iter().position(|place| place.waiting.id == id)
+        self.all.retain(|waiting| waiting.id != id);
     }
 }
 
@@ -162,33 +138,30 @@ mod tests {
     /// A newcomer behind a hundred others is second at the latest.
     #[test]
     fn a_newcomer_does_not_wait_for_everyone() {
-        for grants in 0..2 {
-            let mut line = Line::default();
-            (0..100).for_each(|id| assert!(line.enter(waiting(id, false, false))));
-            (0..grants).for_each(|_| line.grant());
-            line.enter(waiting(1000, false, false));
-            assert!(order(line)[..2].contains(&1000));
+        for grants in 0..2 * OLDEST_EVERY {
+            for is_proven in [false, true] {
+                let mut line = Line::default();
+                // Those that hold memory were passed by all others.
+                (0..20).for_each(|id| assert!(line.enter(waiting(id, false, true))));
+                (20..120).for_each(|id| assert!(line.enter(waiting(id, false, false))));
+                (0..grants).for_each(|_| line.grant());
+                line.enter(waiting(1000, is_proven, false));
+                assert!(order(line)[..2].contains(&1000), "{grants} {is_proven}");
+            }
         }
     }
 
     /// However many come later, each connection gets its turn.
     #[test]
     fn no_connection_is_passed_forever() {
-        for (is_proven, is_holder) in [(false, true), (false, false), (true, true)] {
-            let mut line = Line::default();
-            line.enter(waiting(0, is_proven, is_holder));
-            let mut grants = 0;
-            for id in 1.. {
-                line.enter(waiting(id, true, false));
-                line.enter(waiting(id + 1_000_000, true, false));
-                if line.next().unwrap().id == 0 {
-                    break;
-                }
-                line.grant();
-                grants += 1;
-            }
-            assert!(grants <= 2 * PASSED_MAX, "{grants}");
+        let mut line = Line::default();
+        line.enter(waiting(0, false, true));
+        for id in 1..=OLDEST_EVERY {
+            line.enter(waiting(2 * id, true, false));
+            line.enter(waiting(2 * id + 1, true, false));
+            line.grant();
         }
+        assert!(!order(line).contains(&0));
     }
 
     #[test]
