@@ -121,10 +121,20 @@ pub enum StorageId {
     },
     /// Storage on another machine, by its name in the protocol: a LUN's designator, or a server and its export.
     Remote(String),
+    /// Storage of a server on this machine: the server's listening socket and the storage's name there.
+    Served {
+        /// The socket's inode; another one once the server restarts.
+        inode: u64,
+        /// The name of the export.
+        name: String,
+    },
+    /// What is known of storage on another machine, in words, where that isn't unique: two that are equal may be the
+    /// same storage.
+    Alike(String),
 }
 
 impl StorageId {
-    /// Whether data written to one may be read from the other.
+    /// Whether data written to one is read from the other.
     pub fn overlaps(&self, other: &StorageId) -> bool {
         match (self, other) {
             (
@@ -138,7 +148,16 @@ impl StorageId {
                     || *whole == Some(*other_number)
                     || *other_whole == Some(*number)
             }
+            (StorageId::Alike(_), _) => false,
             _ => self == other,
+        }
+    }
+
+    /// What both have in common, if they may be the same storage and nothing is known that decides it.
+    pub fn likeness(&self, other: &StorageId) -> Option<&str> {
+        match self {
+            StorageId::Alike(words) if self == other => Some(words),
+            _ => None,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! - [`params`]: negotiation of text keys, for both sides;
 //! - [`chap`]: authentication, both roles;
 //! - [`device_errors`]: converts SCSI errors to device errors and back;
-//! - [`initiator`]: a session to a remote LUN, as a `brunt_block::Device`.
+//! - [`initiator`]: a session to a remote LUN, as a `brunt_block::Device`;
+//! - [`local_disk`]: names of this machine's disks.
 //!
 //! The one rule: protocol rules are structs that take messages and return actions; only the
 //! `driver` files touch a ring, a socket or a clock.
@@ -14,6 +15,7 @@
 pub mod chap;
 pub mod device_errors;
 pub mod initiator;
+pub mod local_disk;
 pub mod params;
 pub mod scsi;
 mod tag;

@@ -174,10 +174,17 @@ impl Backend for NfsBackend {
 
     fn storage(&self) -> Vec<StorageId> {
         let (file_system, file) = self.found.identity;
-        vec![StorageId::Remote(format!(
-            "nfs://{}/{file_system:x}:{file:x}",
-            self.config.host
-        ))]
+        let size_bytes = self.info.size_bytes;
+        vec![
+            StorageId::Remote(format!(
+                "nfs://{}/{file_system:x}:{file:x}",
+                self.config.host
+            )),
+            // A server may have several names and addresses.
+            StorageId::Alike(format!(
+                "NFS file {file:x} of file system {file_system:x}, {size_bytes} bytes"
+            )),
+        ]
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

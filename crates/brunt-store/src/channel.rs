@@ -89,6 +89,14 @@ impl Channel {
         }
     }
 
+    /// Limits the bytes of each further call that sends; see [`Stream::set_call_bytes_max`].
+    pub fn set_call_bytes_max(&mut self, bytes: usize) {
+        match self {
+            Channel::Plain(stream) => stream.set_call_bytes_max(bytes),
+            Channel::Tls(channel) => channel.stream.set_call_bytes_max(bytes),
+        }
+    }
+
     /// Bytes that were received and not consumed. Empty while a place is being filled.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

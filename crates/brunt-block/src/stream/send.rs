@@ -15,10 +15,10 @@ use crate::sparse::SparseMemory;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Maximum pieces in one call (the kernel's UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
-/// A call with this many bytes gets no further piece. The kernel locks the socket for the whole call and processes the
+/// Default maximum bytes of one call. The kernel locks the socket for the whole call and processes the
 /// peer's acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured
 /// 5.5 GB/s with 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
-const CALL_BYTES_MAX: usize = 1 << 20;
+pub(super) const CALL_BYTES_MAX: usize = 1 << 20;
 /// A buffer from which several segments are sent before it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent(u32);
@@ -67,6 +67,16 @@ impl Stream {
     /// Bytes queued or being sent: a sender that outruns its peer bounds this.
     pub fn queued_bytes(&self) -> usize {
         self.filling.queued + self.flying.queued
+    }
+
+    /// Limits the bytes of each further call; by default 1 MiB. [`StreamEvent::sent`](super::StreamEvent::sent) is set
+    /// only when all bytes of a call are sent, so smaller calls show the progress of slower peers.
+    ///
+    /// # Panics
+    /// If it is zero.
+    pub fn set_call_bytes_max(&mut self, bytes: usize) {
+        assert!(bytes > 0, "calls that send nothing");
+        self.call_bytes_max = bytes;
     }
 
     /// Queues a copy of `bytes`: headers and other short data.
@@ -207,13 +217,15 @@ impl Stream {
         } = &mut self.flying;
         let pieces = &mut call.pieces;
         pieces.clear();
-        let mut room = CALL_BYTES_MAX;
+        let mut room = self.call_bytes_max;
+        // The rest of a cut piece is part of the next call.
         let mut add = |base: *const u8, len: usize| {
+            let len = len.min(room);
             pieces.push(libc::iovec {
                 iov_base: base.cast_mut().cast(),
                 iov_len: len,
             });
-            room = room.saturating_sub(len);
+            room -= len;
             pieces.len() < PIECES_MAX && room > 0
         };
         'all: for segment in segments.iter() {

@@ -63,6 +63,33 @@ fn segments_arrive_in_order() {
     assert_eq!(stream.reclaim(lent).unwrap().len(), data.len());
 }
 
+/// A long buffer is sent in several calls, so that the progress of a slow peer is seen.
+#[test]
+fn a_call_sends_no_more_than_its_limit() {
+    const PART: usize = 100_000;
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let (mut client, server) = pair();
+    let data = pattern(1 << 20);
+    let mut stream = Stream::new(&ring, server, 64 << 10).unwrap();
+    stream.set_call_bytes_max(PART);
+    let mut buf = Buf::zeroed(data.len());
+    buf.copy_from_slice(&data);
+    stream.push_buf(buf, 0, data.len());
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; 1 << 20];
+        client.read_exact(&mut got).unwrap();
+        got
+    });
+    while stream.queued_bytes() > 0 {
+        let before = stream.queued_bytes();
+        stream.flush();
+        ring.enter(Nanos::MAX).unwrap();
+        stream.poll();
+        assert!(before - stream.queued_bytes() <= PART);
+    }
+    assert!(reader.join().unwrap() == data);
+}
+
 /// Headers arrive in `bytes` and payloads in their places, however the data is fragmented, and the peer's close is
 /// seen after the last byte.
 #[test]

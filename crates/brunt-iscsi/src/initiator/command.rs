@@ -7,6 +7,7 @@
 
 use brunt_block::Op;
 use brunt_wire::scsi::cdb::op;
+use brunt_wire::scsi::unit_names::UnitNames;
 
 /// A CDB and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +95,8 @@ pub struct Facts {
     pub revision: String,
     /// Unit serial number, if the LUN has one.
     pub serial: Option<String>,
-    /// A name that identifies the LUN over any path, such as `naa.6…`, if it has one: a designator
-    /// of a registered authority, or a UUID.
-    pub designator: Option<String>,
+    /// Its names in the device identification page.
+    pub names: UnitNames,
 }
 
 /// Progress of a request.
@@ -252,27 +252,6 @@ fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
         data: CommandData::Caller,
         covers: 0,
     }
-}
-
-/// A designator from a device identification page that is globally unique (SPC-4, 7.8.6): an NAA
-/// name of a registered authority, an EUI-64, or a UUID. Not a locally assigned NAA name: those of two machines may be
-/// the same.
-pub(super) fn unique_designator(page: &[u8]) -> Option<String> {
-    let mut rest = page.get(4..)?;
-    while let [_, kind, _, length, after @ ..] = rest {
-        let value = after.get(..usize::from(*length))?;
-        rest = &after[usize::from(*length)..];
-        // ASSOCIATION 0: the logical unit.
-        let prefix = match (kind & 0x3f, value.first().map(|byte| byte >> 4)) {
-            (0x02, _) => "eui",
-            (0x03, Some(2 | 5 | 6)) => "naa",
-            (0x0a, _) => "uuid",
-            _ => continue,
-        };
-        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-        return Some(format!("{prefix}.{hex}"));
-    }
-    None
 }
 
 #[cfg(test)]
@@ -432,9 +411,9 @@ mod tests {
 
     /// Of the names that Brunt's own target reports, only the UUID is globally unique.
     #[test]
-    fn only_globally_unique_designators_identify_a_lun() {
+    fn only_the_uuid_of_our_own_target_is_unique() {
         use brunt_wire::scsi::inquiry::{DeviceIdentification, device_identification, vpd};
-        let check = |naa, uuid, expected: Option<&str>| {
+        let check = |naa, uuid, expected: &[&str]| {
             let body = device_identification(&DeviceIdentification {
                 vendor: "BRUNT",
                 serial: &"s".repeat(200),
@@ -447,17 +426,11 @@ mod tests {
             let page = vpd(0x83, &body);
             // The initiator reads this much.
             let page = &page[..page.len().min(256)];
-            assert_eq!(unique_designator(page).as_deref(), expected);
+            assert_eq!(UnitNames::parse(page).unique, expected);
         };
         let local = [0x30, 0, 0, 0, 0, 0, 0, 1];
-        let registered = [0x50, 0, 0, 0, 0, 0, 0, 1];
         let uuid = Some([0xab; 16]);
-        check(local, None, None);
-        check(
-            local,
-            uuid,
-            Some("uuid.1000abababababababababababababababab"),
-        );
-        check(registered, uuid, Some("naa.5000000000000001"));
+        check(local, None, &[]);
+        check(local, uuid, &["uuid.1000abababababababababababababababab"]);
     }
 }

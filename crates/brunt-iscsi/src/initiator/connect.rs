@@ -19,9 +19,10 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use brunt_wire::scsi::cdb::{be16, be32, be64, op};
 use brunt_wire::scsi::inquiry::{Capacity, page};
 use brunt_wire::scsi::sense::key;
+use brunt_wire::scsi::unit_names::{self, UnitNames};
 use zerocopy::IntoBytes;
 
-use super::command::{Facts, UnmapBy, unique_designator};
+use super::command::{Facts, UnmapBy};
 use super::discovery::{Discovery, DiscoveryStep, TargetRecord};
 use super::login::{
     ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep,
@@ -702,17 +703,12 @@ impl LunProber {
         if has(page::UNIT_SERIAL_NUMBER)
             && let Ok(serial) = self.run(&vpd(page::UNIT_SERIAL_NUMBER), 256)?
         {
-            let len = usize::from(be16(&serial, 2));
-            // A serial number longer than the buffer is truncated, not dropped.
-            let text = serial
-                .get(4..)
-                .map(|text| ascii(&text[..len.min(text.len())]));
-            facts.serial = text.filter(|serial| !serial.is_empty());
+            facts.serial = unit_names::serial(&serial);
         }
         if has(page::DEVICE_IDENTIFICATION)
             && let Ok(names) = self.run(&vpd(page::DEVICE_IDENTIFICATION), 256)?
         {
-            facts.designator = unique_designator(&names);
+            facts.names = UnitNames::parse(&names);
         }
         if has(page::BLOCK_LIMITS)
             && let Ok(limits) = self.run(&vpd(page::BLOCK_LIMITS), 256)?

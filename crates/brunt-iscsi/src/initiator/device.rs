@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use brunt_block::{
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
 use brunt_wire::iscsi::pdu::{Bhs, DIGEST_BYTES, padded};
+use brunt_wire::scsi::unit_names;
 use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
@@ -156,17 +157,27 @@ fn identity(facts: &Facts) -> String {
     )
 }
 
-/// Identifies the LUN by its path, with the portal's name and with its address, and by its own name if it has one: a
-/// portal may have several names.
+/// Identifies the LUN by its path, with the portal's name and with its address, and by its own names: a portal may have
+/// several names, and a LUN several portals. Without a unique name, units that look alike are the same if their targets'
+/// names, which are unique by iSCSI's rules, and their numbers are.
 fn storage(config: &InitiatorConfig, established: &Established) -> Vec<StorageId> {
+    let facts = &established.facts;
     let peer = established.sockets.first().map(TcpStream::peer_addr);
-    let by_address = peer
-        .and_then(Result::ok)
-        .map(|peer| format!("iscsi://{peer}/{}/{}", config.target, config.lun));
+    let path = format!("{}/{}", config.target, config.lun);
+    let by_address = peer.and_then(Result::ok).map(|peer| {
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        format!("iscsi://{peer}/{path}")
+    });
+    let serial = facts.serial.as_deref();
+    let (names, size_bytes) = (&facts.names, facts.size_bytes);
+    let alike = unit_names::likeness(&facts.vendor, &facts.product, serial, names, size_bytes);
+    let of_target = alike.as_ref().map(|alike| format!("iscsi {path} {alike}"));
     std::iter::once(config.name())
         .chain(by_address)
-        .chain(established.facts.designator.clone())
+        .chain(facts.names.unique.iter().cloned())
+        .chain(of_target)
         .map(StorageId::Remote)
+        .chain(alike.map(StorageId::Alike))
         .collect()
 }
 

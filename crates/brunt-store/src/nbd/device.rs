@@ -6,7 +6,7 @@
 //! The one rule: features that the server doesn't offer are listed in the device's notes, never emulated silently.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +21,7 @@ use super::connect::{self, NbdConnection, NbdStatusAsker};
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
 use super::link::{NbdProtocol, Receiving};
+use super::listener;
 use super::session::{DEPTH_MAX, NbdSession, NbdSessionConfig};
 use super::url::{NbdAddress, NbdConfig, OPTIONS};
 
@@ -137,25 +138,36 @@ impl NbdBackend {
     }
 }
 
-/// Identifies the export by its URL, and by the server's address and the name that the server has for it: an address may
-/// have several names, a socket several paths, and a client may leave out the default export's name.
+/// Identifies the export by its URL, and by its server and the name that the server has for it: an address may have
+/// several names, a socket several paths, a server on this machine several addresses, and a client may leave out the
+/// default export's name. Nothing else in the protocol tells servers apart.
 fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
-    let server = match &config.address {
+    let export = connection.export.name.as_ref().unwrap_or(&config.export);
+    let mut ids = vec![StorageId::Remote(config.name())];
+    let by_server = |server: &str| StorageId::Remote(format!("nbd {server} {export}"));
+    match &config.address {
         NbdAddress::Tcp(..) => {
-            let peer = connection.socket.as_tcp().map(TcpStream::peer_addr);
-            peer.and_then(Result::ok).map(|peer| peer.to_string())
+            let socket = connection.socket.as_tcp();
+            if let Some(peer) = socket.and_then(|socket| socket.peer_addr().ok()) {
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                ids.push(by_server(&peer.to_string()));
+            }
+            let listener = socket.and_then(listener::of);
+            ids.extend(listener.map(|inode| StorageId::Served {
+                inode,
+                name: export.clone(),
+            }));
         }
         NbdAddress::Unix(path) => {
             let path = fs::canonicalize(path).ok();
-            path.map(|path| path.to_string_lossy().into_owned())
+            ids.extend(path.map(|path| by_server(&path.to_string_lossy())));
         }
-    };
-    let export = connection.export.name.as_ref().unwrap_or(&config.export);
-    let by_address = server.map(|server| format!("nbd {server} {export}"));
-    std::iter::once(config.name())
-        .chain(by_address)
-        .map(StorageId::Remote)
-        .collect()
+    }
+    let size_bytes = connection.export.size_bytes;
+    ids.push(StorageId::Alike(format!(
+        "NBD export '{export}', {size_bytes} bytes"
+    )));
+    ids
 }
 
 impl NbdBackend {

@@ -6,6 +6,7 @@
 //! - [`connect`]: connects, blocking, with a deadline; queries export lists and block status;
 //! - [`session`]: requests and replies of one connection, without I/O;
 //! - [`device`]: the backend; `link`, how bytes get from a connection to its session;
+//! - `listener`, whether two addresses of this machine are one server's;
 //! - `tls`, the client's encryption; `pem`, certificate files;
 //! - [`device_errors`]: maps a server's errors to a device's;
 //! - [`server`]: the server.
@@ -20,6 +21,7 @@ pub mod device_errors;
 mod export;
 pub mod handshake;
 mod link;
+mod listener;
 mod pem;
 pub mod server;
 pub mod session;

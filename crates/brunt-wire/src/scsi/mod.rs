@@ -9,4 +9,5 @@ pub mod mode;
 pub mod opcodes;
 pub mod persistent;
 pub mod sense;
+pub mod unit_names;
 pub mod unmap;

@@ -33,6 +33,7 @@ mod run;
 mod run_check;
 mod schema;
 mod serve;
+mod shared_storage;
 mod sink;
 mod sockets;
 mod sql;

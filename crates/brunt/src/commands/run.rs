@@ -31,7 +31,7 @@ use super::experiment_file::{import_job, read_as};
 use super::overrides::{Override, Overrides};
 use super::require::RequireFlags;
 use super::run_check::{self, Check};
-use super::{Subcommand, detach, memory_need, report};
+use super::{Subcommand, detach, memory_need, report, shared_storage};
 use crate::cli::{Done, Failure, Output};
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::metrics::run::RunMetrics;
@@ -582,7 +582,7 @@ pub(super) fn open(
         }
         opened.targets.insert(name.clone(), backend);
     }
-    run_check::shared_storage(&opened.targets, plan)?;
+    shared_storage::check(&opened.targets, plan, output)?;
     opened
         .roles
         .extend(opened.services.iter().flat_map(Services::roles));

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brunt_block::backends::join::JoinedBackend;
-use brunt_block::{Backend, DeviceInfo, OpenError, StorageId, foresee_url_with};
+use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
 use brunt_load::LoadError;
 use brunt_load::load::LoadTarget;
 use brunt_result::summary;
@@ -236,40 +236,6 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done
         for (name, info) in infos.iter().filter(|(name, _)| point.is_on(name)) {
             let fits = point.load.check_target(info, name);
             fits.map_err(|error| wrong(&error))?;
-        }
-    }
-    Ok(())
-}
-
-/// Refuses two targets on the same storage if they are used at once and one of them is written: the other would read
-/// its writes, or report corruption. They may be used one after the other, for example an array and its member.
-pub(super) fn shared_storage(
-    targets: &BTreeMap<String, Arc<dyn Backend>>,
-    plan: &Plan,
-) -> Result<(), Failure> {
-    let is_written = |name: &str| plan.written.iter().any(|(written, _, _)| written == name);
-    let at_once = |one: &str, other: &str| {
-        let mut points = plan.points.iter();
-        points.any(|point| point.is_on(one) && point.is_on(other))
-    };
-    let targets: Vec<_> = targets
-        .iter()
-        .map(|(name, backend)| (name, backend.storage()))
-        .collect();
-    for (index, (name, storage)) in targets.iter().enumerate() {
-        let shares = |(other, other_storage): &&(&String, Vec<StorageId>)| {
-            (is_written(name) || is_written(other))
-                && at_once(name, other)
-                && storage
-                    .iter()
-                    .any(|one| other_storage.iter().any(|two| one.overlaps(two)))
-        };
-        if let Some((other, _)) = targets[..index].iter().find(shares) {
-            return Err(Failure::usage(format!(
-                "targets '{other}' and '{name}' are the same storage, used at the same time, and at least one of them \
-                 is written to"
-            ))
-            .advise("use one target for both, or different groups of 'together', which run one after the other"));
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 pub fn unit_uuid(storage: &[StorageId], boot_id: Option<&str>) -> [u8; 16] {
     let mut uuid = [0; 16];
     let version = match boot_id {
-        Some(boot_id) if !storage.is_empty() => {
+        Some(boot_id) if storage.iter().any(is_certain) => {
             uuid.copy_from_slice(&hash(storage, boot_id)[..16]);
             8 // custom
         }
@@ -27,6 +27,10 @@ pub fn unit_uuid(storage: &[StorageId], boot_id: Option<&str>) -> [u8; 16] {
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid[6] = uuid[6] & 0x0f | version << 4;
     uuid
+}
+
+fn is_certain(storage: &StorageId) -> bool {
+    !matches!(storage, StorageId::Served { .. } | StorageId::Alike(_))
 }
 
 fn hash(storage: &[StorageId], boot_id: &str) -> [u8; 32] {
@@ -52,6 +56,8 @@ fn hash(storage: &[StorageId], boot_id: &str) -> [u8; 32] {
                 field(b"remote");
                 field(name.as_bytes());
             }
+            // The server may restart, and other storage may look the same.
+            StorageId::Served { .. } | StorageId::Alike(_) => {}
         }
     }
     hash.finalize().into()
@@ -78,6 +84,7 @@ mod tests {
             (vec![file(2)], Some("another boot")),
             (vec![file(2)], None),
             (vec![], Some("boot")),
+            (vec![StorageId::Alike("2".into())], Some("boot")),
         ] {
             let other = unit_uuid(&storage, boot_id);
             assert_ne!(other, one, "{storage:?} {boot_id:?}");

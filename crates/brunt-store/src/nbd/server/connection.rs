@@ -36,6 +36,10 @@ const SMALL_REPLIES_BYTES_MAX: usize = 128 << 10;
 /// A client that has not chosen an export by then is disconnected.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
 
+/// Bytes that are passed to the kernel at once while connections wait for memory, so that slow clients show progress,
+/// and otherwise.
+const SEND_BYTES_SHORT: usize = 128 << 10;
+const SEND_BYTES: usize = 1 << 20;
 /// Shorter data may be queued as a copy, like replies without data.
 const SMALL_DATA_BYTES_MAX: u64 = 1024;
 /// A client that has taken all its replies after this much data goes before others. More than sockets usually buffer.
@@ -347,7 +351,12 @@ impl ServedConnection<'_, '_> {
     /// Brings the share up to date. If others wait, memory kept for reuse is freed first.
     fn account(&mut self) {
         let pool = self.ring.pool();
-        if self.share.is_short() {
+        let is_short = self.share.is_short();
+        self.channel.set_call_bytes_max(match is_short {
+            true => SEND_BYTES_SHORT,
+            false => SEND_BYTES,
+        });
+        if is_short {
             self.freed_bytes += pool.free_kept();
             if self.freed_bytes >= GIVE_BACK_BYTES {
                 self.freed_bytes = 0;

@@ -2,30 +2,28 @@
 //! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no
 //! reservation, so that small requests don't wait.
 //!
-//! - Connections that find no room wait in line, and only the first in line gets memory. Those whose clients have shown
-//!   that they take and send data go before others, but pass each only [`PASSED_MAX`] times.
+//! - Connections that find no room wait in line; [`line`] says which is next, and only that one gets memory.
 //! - While some wait, the others free buffers that they keep for reuse.
-//! - While some wait, the connection whose client has taken or sent nothing for the longest time, and for at least
-//!   [`NbdMemoryLimits::stuck_after`], is closed.
+//! - While some wait, connections whose clients have taken or sent nothing for [`NbdMemoryLimits::stuck_after`] are
+//!   closed until the next in line fits; [`stuck`] says which.
 //!
 //! The one rule: reserved memory never exceeds the limit, and the largest request fits when nothing is reserved.
 
-use std::collections::VecDeque;
+mod line;
+mod stuck;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use brunt_block::Waker;
 use brunt_core::Nanos;
 
 use super::NbdMemoryLimits;
+use line::{Line, Waiting};
+use stuck::Holding;
 
 /// The time of a connection that doesn't wait for its client.
 const NEVER: u64 = u64::MAX;
-/// How often a connection in line may be passed.
-const PASSED_MAX: u32 = 64;
-/// A closed connection has this long to free its memory before another one is closed.
-const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// The memory of a server's connections.
 #[derive(Debug)]
@@ -43,19 +41,8 @@ struct State {
     /// Connections closed because their clients were stuck.
     stuck: u64,
     next_id: u64,
-    /// Connections that wait, the first in line first.
-    waiting: VecDeque<Waiting>,
+    line: Line,
     members: Vec<Member>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    id: u64,
-    /// The bytes it needs.
-    bytes: usize,
-    is_proven: bool,
-    /// How often it was passed.
-    passed: u32,
 }
 
 #[derive(Debug)]
@@ -129,33 +116,31 @@ impl Memory {
         state.reserved_bytes + bytes <= self.limits.shared_bytes
     }
 
-    /// Lets the first in line try again if its request fits now.
-    fn wake_first(&self, state: &State) {
+    /// Lets the next in line try again if its request fits now.
+    fn wake_next(&self, state: &State) {
         self.is_short
-            .store(!state.waiting.is_empty(), Ordering::Release);
-        if let Some(first) = state.waiting.front()
-            && self.fits(state, first.bytes)
-            && let Some(member) = state.members.iter().find(|member| member.id == first.id)
+            .store(!state.line.is_empty(), Ordering::Release);
+        if let Some(next) = state.line.next()
+            && self.fits(state, next.bytes)
+            && let Some(member) = state.members.iter().find(|member| member.id == next.id)
         {
             member.waker.wake();
         }
     }
 }
 
-impl State {
-    fn enqueue(&mut self, new: Waiting) {
-        let mut index = self.waiting.len();
-        while new.is_proven
-            && let Some(before) = index.checked_sub(1)
-            && !self.waiting[before].is_proven
-            && self.waiting[before].passed < PASSED_MAX
-        {
-            self.waiting[before].passed += 1;
-            index = before;
+impl Member {
+    fn holding(&self) -> Holding {
+        let since = self.pulse.since.load(Ordering::Relaxed);
+        Holding {
+            bytes: self.bytes,
+            stuck_since: (since != NEVER).then_some(Nanos(since)),
+            closed_at: self.closed_at,
         }
-        self.waiting.insert(index, new);
     }
+}
 
+impl State {
     fn set(&mut self, id: u64, bytes: usize) {
         let member = self.members.iter_mut().find(|member| member.id == id);
         let member = member.expect("a share's connection is a member");
@@ -188,29 +173,27 @@ impl Share<'_> {
         }
         let memory = self.memory;
         let mut state = memory.state();
-        let own = state.waiting.iter().position(|one| one.id == self.id);
-        if own.unwrap_or(state.waiting.len()) == 0 && memory.fits(&state, bytes) {
-            if own.is_some() {
-                state.waiting.pop_front();
+        let is_new = state.line.enter(Waiting {
+            id: self.id,
+            bytes,
+            is_proven: self.is_proven,
+            is_holder: self.own_bytes > 0,
+        });
+        let is_next = state.line.next().is_some_and(|next| next.id == self.id);
+        self.waits = !(is_next && memory.fits(&state, bytes));
+        if !self.waits {
+            match is_new && state.line.len() == 1 {
+                // Without waiting it was no one's turn.
+                true => state.line.leave(self.id),
+                false => state.line.grant(),
             }
             self.own_bytes += bytes;
             state.set(self.id, self.own_bytes);
-            memory.wake_first(&state);
+            memory.wake_next(&state);
             self.peak_bytes = self.peak_bytes.max(self.own_bytes);
-            self.waits = false;
             return true;
         }
-        self.waits = true;
-        match own {
-            Some(index) => state.waiting[index].bytes = bytes,
-            None => state.enqueue(Waiting {
-                id: self.id,
-                bytes,
-                is_proven: self.is_proven,
-                passed: 0,
-            }),
-        }
-        if state.waiting.len() == 1 && own.is_none() {
+        if is_new && state.line.len() == 1 {
             memory.is_short.store(true, Ordering::Release);
             let others = state.members.iter().filter(|member| member.id != self.id);
             others
@@ -229,7 +212,7 @@ impl Share<'_> {
         self.peak_bytes = self.peak_bytes.max(bytes);
         let mut state = self.memory.state();
         state.set(self.id, bytes);
-        self.memory.wake_first(&state);
+        self.memory.wake_next(&state);
     }
 
     /// Whether the connection waits for memory.
@@ -240,8 +223,8 @@ impl Share<'_> {
     pub fn stop_waiting(&mut self) {
         if std::mem::take(&mut self.waits) {
             let mut state = self.memory.state();
-            state.waiting.retain(|one| one.id != self.id);
-            self.memory.wake_first(&state);
+            state.line.leave(self.id);
+            self.memory.wake_next(&state);
         }
     }
 
@@ -268,36 +251,27 @@ impl Share<'_> {
         }
     }
 
-    /// Closes the connection that has been stuck the longest, if the first in line needs it.
+    /// Closes stuck connections, as many as the next in line needs.
     pub fn close_stuck(&self, now: Nanos) {
         let memory = self.memory;
         let mut state = memory.state();
-        let needed = state
-            .waiting
-            .front()
-            .is_some_and(|first| !memory.fits(&state, first.bytes));
-        let is_closing = |member: &Member| {
-            member
-                .closed_at
-                .is_some_and(|at| now.since(at) < CLOSING_TIME)
-        };
-        if !needed || state.members.iter().any(is_closing) {
+        let Some(next) = state.line.next() else {
             return;
+        };
+        let missing_bytes =
+            (state.reserved_bytes + next.bytes).saturating_sub(memory.limits.shared_bytes);
+        loop {
+            let holdings = state.members.iter().map(Member::holding);
+            let found = stuck::to_close(holdings, missing_bytes, memory.limits.stuck_after, now);
+            let Some(index) = found else {
+                return;
+            };
+            let member = &mut state.members[index];
+            member.closed_at = Some(now);
+            member.pulse.closed.store(true, Ordering::Release);
+            member.waker.wake();
+            state.stuck += 1;
         }
-        let since = |member: &Member| member.pulse.since.load(Ordering::Relaxed);
-        let is_stuck = |member: &&mut Member| {
-            let stuck = since(member) != NEVER
-                && now.since(Nanos(since(member))) >= memory.limits.stuck_after;
-            member.bytes > 0 && member.closed_at.is_none() && stuck
-        };
-        let stuck = state.members.iter_mut().filter(is_stuck);
-        let Some(member) = stuck.min_by_key(|member| since(member)) else {
-            return;
-        };
-        member.closed_at = Some(now);
-        member.pulse.closed.store(true, Ordering::Release);
-        member.waker.wake();
-        state.stuck += 1;
     }
 
     /// Whether another connection has closed this one because it was stuck.
@@ -311,7 +285,7 @@ impl Drop for Share<'_> {
         let mut state = self.memory.state();
         state.set(self.id, 0);
         state.members.retain(|member| member.id != self.id);
-        state.waiting.retain(|one| one.id != self.id);
-        self.memory.wake_first(&state);
+        state.line.leave(self.id);
+        self.memory.wake_next(&state);
     }
 }

@@ -44,8 +44,9 @@ pub const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// from the heap.
 const ARENA_BYTES: usize = 1 << 20;
 const OWN_BYTES: usize = 512 << 10;
-/// A client that takes and sends no data for this long is disconnected if others wait for memory.
-const STUCK_TIME: Duration = Duration::from_secs(10);
+/// A client that takes and sends no data for this long is disconnected if others wait for memory. Two lost
+/// retransmissions of TCP take less.
+const STUCK_TIME: Duration = Duration::from_secs(2);
 
 /// Limits of a server's memory for the data of requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use brunt_block::StorageId;
 use brunt_block::backends::memory::MemoryBackend;
 
 use super::*;
+use crate::nbd::NbdBackend;
+use crate::nbd::url::NbdConfig;
 
 const PART: u32 = 256 << 10;
 const READ: u8 = 0;
@@ -59,7 +62,15 @@ fn read_parts(socket: &mut UnixStream, count: usize) {
     }
 }
 
-fn start(path: &Path, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
+fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
+    start_at(ReceptionDoor::unix(path.into()).unwrap(), limits, heard)
+}
+
+fn start_at(
+    door: ReceptionDoor,
+    limits: NbdMemoryLimits,
+    heard: &Arc<Mutex<Vec<String>>>,
+) -> NbdServer {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(8 << 20, 512).unwrap());
     let catalog = move || {
         vec![NbdServed {
@@ -71,11 +82,11 @@ fn start(path: &Path, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
     };
     let heard = Arc::clone(heard);
     NbdServer::start(
-        ReceptionDoor::unix(path.into()).unwrap(),
+        door,
         Arc::new(catalog),
         None,
         SocketOptions::default(),
-        LIMITS,
+        limits,
         ReceptionListener::new(move |line| heard.lock().unwrap().push(line.into())),
     )
     .unwrap()
@@ -88,7 +99,7 @@ fn clients_that_hold_memory_do_not_starve_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let server = start(&path, &heard);
+    let server = start(&path, LIMITS, &heard);
     let mut honest = client(&path);
     read_parts(&mut honest, 8);
     assert_eq!(server.stats().stuck, 0);
@@ -146,7 +157,7 @@ fn proven_clients_go_first() {
 fn slow_clients_are_not_closed_without_need() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let server = start(&path, &Arc::default());
+    let server = start(&path, LIMITS, &Arc::default());
     let mut slow = client(&path);
     slow.write_all(&request(READ, PART).repeat(3)).unwrap();
     std::thread::sleep(LIMITS.stuck_after * 3);
@@ -156,4 +167,67 @@ fn slow_clients_are_not_closed_without_need() {
     read_parts(&mut slow, 4);
     let stats = server.shutdown();
     assert_eq!((stats.stuck, stats.broken), (0, 0), "{stats:?}");
+}
+
+/// Clients that read are served after a few of those that never do, although all of these asked for memory before,
+/// whether or not they have shown that they read; they don't wait for each to get memory and to be closed.
+#[test]
+fn clients_that_read_do_not_wait_for_every_stuck_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let limits = NbdMemoryLimits {
+        stuck_after: Duration::from_secs(1),
+        ..LIMITS
+    };
+    let server = start(&path, limits, &Arc::default());
+    let mut proven = client(&path);
+    read_parts(&mut proven, 20);
+    let mut stuck: Vec<UnixStream> = (0..60).map(|_| client(&path)).collect();
+    for socket in &mut stuck {
+        socket.write_all(&request(READ, PART).repeat(4)).unwrap();
+    }
+    read_parts(&mut proven, 1);
+    read_parts(&mut client(&path), 1);
+    // At most 4 of the 60 hold memory at once, so 14 seconds pass until only these are left.
+    let stats = server.shutdown();
+    assert!((1..56).contains(&stats.stuck), "{stats:?}");
+}
+
+/// The documented time: clients wait for stuck ones for a few seconds, not for a timeout of the network.
+#[test]
+fn stuck_clients_give_way_within_seconds() {
+    let default = NbdMemoryLimits::default().stuck_after;
+    assert!(default <= Duration::from_secs(2), "{default:?}");
+}
+
+/// A server of all addresses of this machine is recognised at each of them. Where only the names and sizes of exports
+/// are the same, they may be one.
+#[test]
+fn one_export_at_two_addresses_is_one_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let storage = |url: &str| {
+        let config = NbdConfig::of_url(url).unwrap().unwrap();
+        NbdBackend::open(config).unwrap().storage()
+    };
+    let server = start_at(
+        ReceptionDoor::tcp("0.0.0.0:0".parse().unwrap()).unwrap(),
+        LIMITS,
+        &Arc::default(),
+    );
+    let port = server.address().unwrap().port();
+    let [first, second] =
+        ["127.0.0.1", "127.0.0.2"].map(|host| storage(&format!("nbd://{host}:{port}/0")));
+    let _another = start(&path, LIMITS, &Arc::default());
+    let other = storage(&format!("nbd+unix:///0?socket={}", path.display()));
+    let is_same = |one: &[StorageId], two: &[StorageId]| {
+        one.iter()
+            .any(|one| two.iter().any(|two| one.overlaps(two)))
+    };
+    assert!(is_same(&first, &second), "{first:?} {second:?}");
+    assert!(!is_same(&first, &other), "{first:?} {other:?}");
+    let alike = first
+        .iter()
+        .find_map(|one| other.iter().find_map(|two| one.likeness(two)));
+    assert_eq!(alike, Some("NBD export '0', 8388608 bytes"));
 }

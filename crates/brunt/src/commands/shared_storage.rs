@@ -1,0 +1,102 @@
+//! Finds targets with the same storage behind them. Called before a run and by `--check=open`, once all targets are open.
+//!
+//! The one rule: only what is certain is refused. What may be the same storage is named in a note.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_block::{Backend, StorageId};
+use brunt_iscsi::local_disk;
+use brunt_study::experiment::Plan;
+
+use crate::cli::{Failure, Output};
+
+/// Refuses two targets on the same storage if they are used at once and one of them is written: the other would read
+/// its writes, or report corruption. They may be used one after the other, for example an array and its member.
+pub(super) fn check(
+    targets: &BTreeMap<String, Arc<dyn Backend>>,
+    plan: &Plan,
+    output: &Output,
+) -> Result<(), Failure> {
+    let is_written = |name: &str| plan.written.iter().any(|(written, _, _)| written == name);
+    let at_once = |one: &str, other: &str| {
+        let mut points = plan.points.iter();
+        points.any(|point| point.is_on(one) && point.is_on(other))
+    };
+    let targets: Vec<_> = targets
+        .iter()
+        .map(|(name, backend)| (name, local_disk::with_names(backend.storage())))
+        .collect();
+    for (index, (name, storage)) in targets.iter().enumerate() {
+        let shared = targets[..index]
+            .iter()
+            .filter(|(other, _)| (is_written(name) || is_written(other)) && at_once(name, other));
+        for (other, other_storage) in shared {
+            match relation(storage, other_storage) {
+                Relation::Different => {}
+                Relation::Alike(words) => output.note(format_args!(
+                    "targets '{other}' and '{name}' may be the same storage ({words}), used at the same time, and at \
+                     least one of them is written to"
+                )),
+                Relation::Same => {
+                    return Err(Failure::usage(format!(
+                        "targets '{other}' and '{name}' are the same storage, used at the same time, and at least one \
+                         of them is written to"
+                    ))
+                    .advise(
+                        "use one target for both, or different groups of 'together', which run one after the other",
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Relation<'a> {
+    Same,
+    /// What they have in common.
+    Alike(&'a str),
+    Different,
+}
+
+fn relation<'a>(one: &'a [StorageId], other: &[StorageId]) -> Relation<'a> {
+    let pairs = || {
+        one.iter()
+            .flat_map(|one| other.iter().map(move |other| (one, other)))
+    };
+    if pairs().any(|(one, other)| one.overlaps(other)) {
+        return Relation::Same;
+    }
+    let alike = pairs().find_map(|(one, other)| one.likeness(other));
+    alike.map_or(Relation::Different, Relation::Alike)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_certain_is_the_same() {
+        let remote = |name: &str| StorageId::Remote(name.into());
+        let alike = |words: &str| StorageId::Alike(words.into());
+        let check = |one: &[StorageId], other: &[StorageId], expected| {
+            assert_eq!(relation(one, other), expected);
+            assert_eq!(relation(other, one), expected);
+        };
+        let one = [remote("iscsi://a/t/1"), alike("x")];
+        check(
+            &one,
+            &[remote("iscsi://b/t/1"), alike("x")],
+            Relation::Alike("x"),
+        );
+        check(
+            &one,
+            &[remote("iscsi://b/t/1"), alike("y")],
+            Relation::Different,
+        );
+        check(&one, &[alike("x"), remote("iscsi://a/t/1")], Relation::Same);
+        check(&one, &[], Relation::Different);
+    }
+}
