@@ -33,7 +33,8 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 /// Bytes of replies without data beyond which no further request is read until all replies are sent. These are few and
 /// need no reservation.
 const SMALL_REPLIES_BYTES_MAX: usize = 128 << 10;
-/// A client that has not chosen an export by then is disconnected.
+/// A client that has not chosen an export, and sent no option for this long, is disconnected. Listing hundreds of exports
+/// takes some clients minutes.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes that are passed to the kernel at once while connections wait for memory, so that slow clients show progress,
@@ -56,7 +57,7 @@ pub(super) enum NbdServeError {
     Ring(#[from] std::io::Error),
     #[error("{0}")]
     Offer(#[from] NbdOfferError),
-    #[error("the client chose no export within {HANDSHAKE_TIME:?}")]
+    #[error("the client has chosen no export and sent nothing for {HANDSHAKE_TIME:?}")]
     Silent,
     #[error("{name}: {source}")]
     Open { name: String, source: OpenError },
@@ -200,7 +201,7 @@ fn shake_hands(
     let policy = tls.map_or(NbdTlsPolicy::Absent, NbdServerTls::policy);
     let (mut offer, greeting) = NbdOffer::new(offered.clone(), policy);
     channel.push_bytes(&greeting);
-    let until = Clock::Monotonic.now().after(HANDSHAKE_TIME);
+    let mut until = Clock::Monotonic.now().after(HANDSHAKE_TIME);
     let mut answer = Vec::new();
     let mut ended = false;
     loop {
@@ -209,6 +210,7 @@ fn shake_hands(
             channel.consume(len);
             channel.push_bytes(&answer);
             answer.clear();
+            until = Clock::Monotonic.now().after(HANDSHAKE_TIME);
             match step {
                 NbdOfferStep::More => {}
                 NbdOfferStep::StartTls => {
