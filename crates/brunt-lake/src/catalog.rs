@@ -352,9 +352,9 @@ const SUM_KEY: &[u8] = b",\"checksum\":\"";
 /// A version's bytes differ from those written.
 #[derive(Debug, thiserror::Error)]
 #[error("its checksum is wrong, so it was changed or damaged after it was written")]
-struct WrongSum;
+pub(crate) struct WrongSum;
 
-fn append_sum(object: &mut Vec<u8>) {
+pub(crate) fn append_sum(object: &mut Vec<u8>) {
     assert_eq!(object.pop(), Some(b'}'), "a catalog is an object");
     let sum = XxHash3_64::oneshot(object);
     object.extend_from_slice(SUM_KEY);
@@ -363,7 +363,7 @@ fn append_sum(object: &mut Vec<u8>) {
 
 /// Versions by earlier programs have no checksum. If a checksum exists but isn't the last key, another program rewrote
 /// the file.
-fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
+pub(crate) fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
     let at = object
         .windows(SUM_KEY.len())
         .rposition(|part| part == SUM_KEY);

@@ -6,6 +6,8 @@
 //!   else every part is undamaged and names its origin ──► rebuilt
 //! ```
 //!
+//! Delta Lake logs are compared with the catalog, and rewritten from it ([`crate::delta`]).
+//!
 //! The rule: nothing is deleted here. Unreadable catalog files are renamed (`*.damaged`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,7 @@ use crate::catalog::{
     versions,
 };
 use crate::compact::{LakeLayout, lock_lake, now_ns};
-use crate::delta::{self, DeltaError};
+use crate::delta::{self, DeltaError, LogRepair};
 use crate::error::LakeError;
 use crate::guard;
 use crate::origin::{PartOrigin, add_tap};
@@ -51,6 +53,11 @@ impl Problem {
             error,
             LakeError::Catalog { .. } | LakeError::NoCatalog { .. }
         )
+    }
+
+    /// Whether a repair rewrites a Delta Lake log that has this problem.
+    pub fn is_of_log(&self) -> bool {
+        matches!(self, Problem::Delta(DeltaError::Damaged { .. }))
     }
 }
 
@@ -101,6 +108,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     let Some(snapshot) = &snapshot else {
         return Ok(found);
     };
+    let catalogs = readable_versions(root)?;
     for layout in layouts {
         let name = layout.table.name;
         let listed = catalog.map_or(&[][..], |catalog| catalog.parts(name));
@@ -119,11 +127,26 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
                 Err(error) => found.problems.push(error.into()),
             }
         }
-        if let Err(error) = delta::log_files(root, name) {
-            found.problems.push(error.into());
+        match delta::check_log(root, layout.table, &catalogs) {
+            Ok(problems) => found
+                .problems
+                .extend(problems.into_iter().map(Problem::from)),
+            Err(error) => found.problems.push(error.into()),
         }
     }
     Ok(found)
+}
+
+/// Versions of the catalog that can be read here or in the copies, oldest first.
+fn readable_versions(root: &Path) -> Result<Vec<Catalog>, LakeError> {
+    let here = versions(root)?.into_iter();
+    let here = here.map(|version| version_path(root, version));
+    let copies = copies(root)?.into_iter().map(|(_, path)| path);
+    let read = copies
+        .chain(here)
+        .filter_map(|path| Catalog::read(&path).ok());
+    let readable: BTreeMap<u64, Catalog> = read.map(|catalog| (catalog.version, catalog)).collect();
+    Ok(readable.into_values().collect())
 }
 
 fn sound_rows(
@@ -190,6 +213,24 @@ pub fn repair(
         Repaired::Whole if is_mended => Repaired::SetAside,
         done => done,
     })
+}
+
+/// Repairs the Delta Lake logs of a lake from its catalog, which must be in order. Logs that another program has
+/// continued are left alone.
+///
+/// # Errors
+/// The catalog or a part of it is missing or damaged, another process is writing to the lake, or the disk failed.
+pub fn repair_logs(root: &Path, layouts: &[LakeLayout]) -> Result<Vec<LogRepair>, Problem> {
+    let _lock: FileLock = lock_lake(root)?;
+    if LakeSnapshot::open_whole(root)?.catalog().is_none() {
+        return Ok(Vec::new());
+    }
+    let catalogs = readable_versions(root)?;
+    let mut repaired = Vec::new();
+    for layout in layouts {
+        repaired.extend(delta::repair_log(root, layout.table, &catalogs)?);
+    }
+    Ok(repaired)
 }
 
 /// Renames copies that can't be read, and writes the newest version's if it is missing. `true` if there were any.

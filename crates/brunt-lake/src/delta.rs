@@ -7,6 +7,7 @@
 //!   _delta_log/00000000000000000000.json    schema, and the first parts
 //!   _delta_log/00000000000000000001.json    parts added, parts removed
 //!   _delta_log/….checkpoint.parquet         sometimes: the sum of all versions up to this one
+//!   _delta_log/_brunt_sums.json             checksums of these files
 //!   date=2026-11-25/…/part-….parquet        the parts
 //! ```
 //!
@@ -14,10 +15,14 @@
 //! columns are declared by their twins ([`crate::integer_times`]), because the format has no nanoseconds.
 //!
 //! The rule: a version's file is linked under its name only when it is complete, and only if no other process has
-//! written that version. A log with features that this module doesn't know is not continued.
+//! written that version. A log with features that this module doesn't know is not continued, nor is one whose files
+//! aren't those that were written.
 
+mod check;
 mod checkpoint;
 mod log;
+mod repair;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -37,6 +42,9 @@ use crate::integer_times::plain_name;
 use crate::table::{ColumnKind, Table};
 use log::{Add, Log, names_in};
 
+pub use check::check_log;
+pub use repair::{LogRepair, repair_log};
+
 /// The log's folder in a table's folder.
 const LOG_FOLDER: &str = "_delta_log";
 /// How the writer's name begins in versions that this program wrote.
@@ -46,6 +54,9 @@ const READER_VERSION: u32 = 1;
 const WRITER_VERSION: u32 = 2;
 /// Versions between checkpoints, as in Delta's own writers.
 const CHECKPOINT_EVERY: u64 = 10;
+
+/// Files of a log that are replaced with each checkpoint or version: the hint, and the checksums.
+pub const REPLACED_FILES: [&str; 2] = [checkpoint::HINT, sums::NAME];
 
 /// Why a log was not continued.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +96,14 @@ pub enum DeltaError {
         /// Why.
         source: serde_json::Error,
     },
+    /// A file of the log is missing, is not what was written, or doesn't agree with the catalog.
+    #[error("{}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// Another program continued the log in a way that this one doesn't support, or removed its beginning.
     #[error("{}: another program has changed this log: {what}; move the folder away to begin a new one", path.display())]
     Foreign {
@@ -113,95 +132,116 @@ pub struct DeltaVersion {
 pub struct DeltaLogFiles {
     /// Versions, one file each, oldest first.
     pub versions: Vec<PathBuf>,
-    /// Checkpoints, oldest first, then the file that points to the newest one.
+    /// Checkpoints, oldest first, then the [`REPLACED_FILES`].
     pub checkpoints: Vec<PathBuf>,
     /// Parts in the newest version, relative to the table's folder.
     pub parts: BTreeSet<String>,
 }
 
-/// Publishes these as the parts of a table in `root`: adds new parts to its log and removes missing ones, in one
-/// version. `None` if the log is up to date.
+/// Publishes these as the parts of a table in `root`, as of this version of the catalog: adds new parts to its log and
+/// removes missing ones, in one version. `None` if the log is up to date.
 ///
 /// # Errors
-/// A part or the log cannot be read, or the version cannot be written.
+/// A part or the log cannot be read, the log was changed, or the version cannot be written.
 pub fn publish(
     root: &Path,
     table: &'static Table,
+    catalog: u64,
     parts: &[PathBuf],
 ) -> Result<Option<DeltaVersion>, DeltaError> {
     let folder = root.join(table.name);
-    let mut wanted = BTreeMap::new();
-    for part in parts {
-        let below = part.strip_prefix(&folder).ok().and_then(Path::to_str);
-        let below = below.ok_or_else(|| DeltaError::Elsewhere { path: part.clone() })?;
-        wanted.insert(encoded(below), part);
-    }
+    let log_folder = folder.join(LOG_FOLDER);
+    let wanted = wanted(&folder, parts)?;
     loop {
-        let log = Log::read(&folder)?;
-        let gone: Vec<_> = log
-            .parts
-            .iter()
-            .filter(|(path, _)| !wanted.contains_key(*path))
-            .collect();
-        let new: Vec<_> = wanted
-            .iter()
-            .filter(|(path, _)| !log.parts.contains_key(*path))
-            .collect();
-        let schema = schema(table);
-        let is_known = log
-            .meta_data
-            .as_ref()
-            .is_some_and(|known| known.schema_string == schema);
-        if gone.is_empty() && new.is_empty() && (is_known || log.next == 0) {
+        let log = Log::read(&log_folder)?;
+        let Some((version, actions)) = next_version(table, &folder, &log, catalog, &wanted)? else {
+            if log.next > 0 {
+                sums::renew(&log_folder)?;
+            }
             return Ok(None);
-        }
-        let new: Vec<(&String, Add)> = new
-            .into_iter()
-            .map(|(path, part)| Ok((path, add(table, part)?)))
-            .collect::<Result<_, DeltaError>>()?;
-        // A compaction changes no rows: if as many are added as removed, they are the same rows.
-        let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
-        let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
-        let is_rearranged = !gone.is_empty()
-            && rows_gone.is_some()
-            && rows_gone == rows(&mut new.iter().map(|(_, add)| add));
-        let now_ms = now_ms();
-        let mut actions = vec![commit_info(is_rearranged, now_ms)];
-        if log.next == 0 {
-            let protocol =
-                json!({ "minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION });
-            actions.push(json!({ "protocol": protocol }));
-        }
-        if !is_known {
-            let id = log
-                .meta_data
-                .as_ref()
-                .map_or_else(|| new_id(&folder), |known| known.id.clone());
-            actions.push(json!({ "metaData": meta_data(table, &id, &schema, now_ms) }));
-        }
-        let data_change = !is_rearranged;
-        actions.extend(
-            gone.iter()
-                .map(|(path, add)| remove_action(path, add.size, data_change, now_ms)),
-        );
-        actions.extend(
-            new.iter()
-                .map(|(path, add)| add_action(path, add, data_change)),
-        );
-        let version = DeltaVersion {
-            version: log.next,
-            added: new.len(),
-            removed: gone.len(),
-            is_rearranged,
         };
-        let log_folder = folder.join(LOG_FOLDER);
         if commit(&log_folder, version.version, &actions)? {
             if version.version - log.checkpoint.unwrap_or(0) >= CHECKPOINT_EVERY {
-                checkpoint::write(&Log::read(&folder)?, &log_folder, now_ms)?;
+                checkpoint::write(&Log::read(&log_folder)?, &log_folder, now_ms())?;
             }
+            sums::renew(&log_folder)?;
             return Ok(Some(version));
         }
     }
+}
+
+/// Parts by their paths in the log of the table in this folder.
+fn wanted<'a>(
+    folder: &Path,
+    parts: &'a [PathBuf],
+) -> Result<BTreeMap<String, &'a PathBuf>, DeltaError> {
+    let mut wanted = BTreeMap::new();
+    for part in parts {
+        let below = part.strip_prefix(folder).ok().and_then(Path::to_str);
+        let below = below.ok_or_else(|| DeltaError::Elsewhere { path: part.clone() })?;
+        wanted.insert(encoded(below), part);
+    }
+    Ok(wanted)
+}
+
+/// The version that makes these the parts of a log, with its actions; `None` if they are already.
+fn next_version(
+    table: &'static Table,
+    folder: &Path,
+    log: &Log,
+    catalog: u64,
+    wanted: &BTreeMap<String, &PathBuf>,
+) -> Result<Option<(DeltaVersion, Vec<Value>)>, DeltaError> {
+    let gone: Vec<_> = log
+        .parts
+        .iter()
+        .filter(|(path, _)| !wanted.contains_key(*path))
+        .collect();
+    let new: Vec<_> = wanted
+        .iter()
+        .filter(|(path, _)| !log.parts.contains_key(*path))
+        .collect();
+    let schema = schema(table);
+    let known = log.meta_data.as_ref();
+    let is_known = log.next > 0 && known.is_some_and(|known| known.schema_string == schema);
+    if gone.is_empty() && new.is_empty() && (is_known || log.next == 0) {
+        return Ok(None);
+    }
+    let new: Vec<(&String, Add)> = new
+        .into_iter()
+        .map(|(path, part)| Ok((path, add(table, part)?)))
+        .collect::<Result<_, DeltaError>>()?;
+    // A compaction changes no rows: if as many are added as removed, they are the same rows.
+    let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
+    let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
+    let is_rearranged = !gone.is_empty()
+        && rows_gone.is_some()
+        && rows_gone == rows(&mut new.iter().map(|(_, add)| add));
+    let now_ms = now_ms();
+    let mut actions = vec![commit_info(is_rearranged, catalog, now_ms)];
+    if log.next == 0 {
+        actions.push(protocol_action());
+    }
+    if !is_known {
+        let id = known.map_or_else(|| new_id(folder), |known| known.id.clone());
+        actions.push(json!({ "metaData": meta_data(table, &id, &schema, now_ms) }));
+    }
+    let data_change = !is_rearranged;
+    actions.extend(
+        gone.iter()
+            .map(|(path, add)| remove_action(path, add.size, data_change, now_ms)),
+    );
+    actions.extend(
+        new.iter()
+            .map(|(path, add)| add_action(path, add, data_change)),
+    );
+    let version = DeltaVersion {
+        version: log.next,
+        added: new.len(),
+        removed: gone.len(),
+        is_rearranged,
+    };
+    Ok(Some((version, actions)))
 }
 
 /// The files of a table's log in `root`; `None` if it has none.
@@ -210,11 +250,11 @@ pub fn publish(
 /// The log cannot be read, or another program has changed it in a way that this one doesn't support.
 pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, DeltaError> {
     let folder = root.join(table);
-    let log = Log::read(&folder)?;
+    let log_folder = folder.join(LOG_FOLDER);
+    let log = Log::read(&log_folder)?;
     if log.next == 0 {
         return Ok(None);
     }
-    let log_folder = folder.join(LOG_FOLDER);
     let versions = (0..log.next)
         .map(|version| version_path(&log_folder, version))
         .collect();
@@ -223,7 +263,8 @@ pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, Delt
         checkpoints.extend(checkpoint::version_of(&name).map(|_| log_folder.join(name)));
     }
     checkpoints.sort();
-    checkpoints.extend(Some(log_folder.join(checkpoint::HINT)).filter(|hint| hint.exists()));
+    let replaced = REPLACED_FILES.map(|name| log_folder.join(name));
+    checkpoints.extend(replaced.into_iter().filter(|file| file.exists()));
     Ok(Some(DeltaLogFiles {
         versions,
         checkpoints,
@@ -245,7 +286,11 @@ fn now_ms() -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-fn commit_info(is_rearranged: bool, now_ms: u64) -> Value {
+fn protocol_action() -> Value {
+    json!({ "protocol": { "minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION } })
+}
+
+fn commit_info(is_rearranged: bool, catalog: u64, now_ms: u64) -> Value {
     let (operation, parameters) = if is_rearranged {
         ("OPTIMIZE", json!({}))
     } else {
@@ -256,6 +301,7 @@ fn commit_info(is_rearranged: bool, now_ms: u64) -> Value {
         "operation": operation,
         "operationParameters": parameters,
         "engineInfo": concat!("brunt/", env!("CARGO_PKG_VERSION")),
+        "catalogVersion": catalog,
     }})
 }
 
@@ -519,263 +565,4 @@ fn encoded(path: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::table::Column;
-    use crate::writer::{TableWriter, WriterOptions};
-
-    static TABLE: Table = Table {
-        name: "numbers",
-        doc: "Numbers.",
-        columns: &[
-            Column::int("number", "A number."),
-            Column::text("name", "Its name.").nullable(),
-            Column::float("half", "Half of it.").nullable(),
-            Column::bool("odd", "Whether it is odd."),
-        ],
-    };
-
-    /// A lake whose parts have a hundred numbers each.
-    struct Lake(TempDir);
-
-    impl Lake {
-        fn of_parts(count: i64) -> (Lake, Vec<PathBuf>) {
-            let lake = Lake(TempDir::new().unwrap());
-            let mut writer =
-                TableWriter::create(lake.root(), &TABLE, WriterOptions::default()).unwrap();
-            for part in 0..count {
-                for number in part * 100..part * 100 + 100 {
-                    let row = writer.rows().row().int(number);
-                    let row = row.text_or_null((number % 2 == 0).then_some("even"));
-                    row.float_or_null((part > 0).then_some(number as f64 / 2.0))
-                        .bool(number % 2 == 1)
-                        .end();
-                }
-                writer.rotate().unwrap();
-            }
-            let parts = crate::reader::parts(lake.root(), &TABLE).unwrap();
-            (lake, parts.into_iter().map(|part| part.path).collect())
-        }
-
-        fn root(&self) -> &Path {
-            self.0.path()
-        }
-
-        /// The actions of a version, with their names.
-        fn actions(&self, version: u64) -> Vec<(String, Value)> {
-            let path = version_path(&self.root().join("numbers").join(LOG_FOLDER), version);
-            let lines = std::fs::read_to_string(path).unwrap();
-            let action = |line: &str| {
-                let Value::Object(action) = serde_json::from_str(line).unwrap() else {
-                    panic!("{line}")
-                };
-                action.into_iter().next().unwrap()
-            };
-            lines.lines().map(action).collect()
-        }
-
-        fn paths(&self, version: u64, kind: &str) -> Vec<String> {
-            let actions = self
-                .actions(version)
-                .into_iter()
-                .filter(|(name, _)| name == kind);
-            actions
-                .map(|(_, action)| action["path"].as_str().unwrap().to_string())
-                .collect()
-        }
-    }
-
-    /// New parts are added, missing ones are removed, and without changes there is no new version.
-    #[test]
-    fn versions_follow_the_parts() {
-        let (lake, parts) = Lake::of_parts(3);
-        let version = |parts: &[PathBuf]| publish(lake.root(), &TABLE, parts).unwrap();
-        let made = |version, added, removed, is_rearranged| {
-            Some(DeltaVersion {
-                version,
-                added,
-                removed,
-                is_rearranged,
-            })
-        };
-        assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
-        assert_eq!(version(&parts[..2]), None);
-        // As many rows are added as removed: as far as the log can tell, they are the same.
-        assert_eq!(version(&parts[1..]), made(1, 1, 1, true));
-        assert_eq!(version(&[]), made(2, 0, 2, false));
-        let changes = |version| {
-            let actions = lake.actions(version).into_iter();
-            actions
-                .filter_map(|(_, action)| action["dataChange"].as_bool())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            [changes(0), changes(1), changes(2)],
-            [vec![true; 2], vec![false; 2], vec![true; 2]]
-        );
-        let names: Vec<_> = lake.actions(0).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["commitInfo", "protocol", "metaData", "add", "add"]);
-        assert_eq!(lake.paths(1, "add"), ["part-000002.parquet"]);
-        assert_eq!(lake.paths(1, "remove"), ["part-000000.parquet"]);
-        let left: Vec<_> = std::fs::read_dir(lake.root().join("numbers").join(LOG_FOLDER))
-            .unwrap()
-            .collect();
-        assert_eq!(left.len(), 3, "nothing is left but the versions: {left:?}");
-    }
-
-    /// Every ten versions there is a checkpoint, and the pointer names the newest one.
-    #[test]
-    fn checkpoints() {
-        let (lake, parts) = Lake::of_parts(2);
-        for version in 0..25 {
-            publish(lake.root(), &TABLE, &parts[..1 + version % 2]).unwrap();
-        }
-        let files = log_files(lake.root(), "numbers").unwrap().unwrap();
-        let names: Vec<_> = files
-            .checkpoints
-            .iter()
-            .map(|path| path.file_name().unwrap())
-            .collect();
-        let name = |version| format!("{version:020}.checkpoint.parquet");
-        assert_eq!(names, [&*name(10), &*name(20), "_last_checkpoint"]);
-        assert_eq!((files.versions.len(), files.parts.len()), (25, 1));
-        let hint: Value =
-            serde_json::from_slice(&std::fs::read(&files.checkpoints[2]).unwrap()).unwrap();
-        assert_eq!(
-            (&hint["version"], &hint["numOfAddFiles"]),
-            (&json!(20), &json!(1))
-        );
-    }
-
-    /// Bounds and counts match the rows; a column with only nulls has no bounds.
-    #[test]
-    fn statistics_of_parts() {
-        let (lake, parts) = Lake::of_parts(2);
-        publish(lake.root(), &TABLE, &parts).unwrap();
-        let stats: Vec<Value> = lake
-            .actions(0)
-            .iter()
-            .filter(|(name, _)| name == "add")
-            .map(|(_, add)| serde_json::from_str(add["stats"].as_str().unwrap()).unwrap())
-            .collect();
-        let nulls = |half: u64| json!({ "number": 0, "name": 50, "half": half, "odd": 0 });
-        assert_eq!(
-            stats[0],
-            json!({ "numRecords": 100, "nullCount": nulls(100),
-                "minValues": { "number": 0, "name": "even" }, "maxValues": { "number": 99, "name": "even" } })
-        );
-        assert_eq!(
-            stats[1],
-            json!({ "numRecords": 100, "nullCount": nulls(0),
-                "minValues": { "number": 100, "name": "even", "half": 50.0 },
-                "maxValues": { "number": 199, "name": "even", "half": 99.5 } })
-        );
-    }
-
-    /// Processes that publish at the same time get different versions, which together have every part once.
-    #[test]
-    fn versions_are_exclusive() {
-        let (lake, parts) = Lake::of_parts(8);
-        std::thread::scope(|scope| {
-            for count in 1..=parts.len() {
-                let (lake, parts) = (&lake, &parts[..count]);
-                scope.spawn(move || publish(lake.root(), &TABLE, parts).unwrap());
-            }
-        });
-        let log = Log::read(&lake.root().join("numbers")).unwrap();
-        assert!(log.next > 0);
-        publish(lake.root(), &TABLE, &parts).unwrap();
-        assert_eq!(
-            Log::read(&lake.root().join("numbers")).unwrap().parts.len(),
-            8
-        );
-    }
-
-    /// An existing version is not replaced.
-    #[test]
-    fn no_version_is_replaced() {
-        let folder = TempDir::new().unwrap();
-        assert!(
-            commit(
-                folder.path(),
-                0,
-                &[json!({ "commitInfo": { "operation": "first" } })]
-            )
-            .unwrap()
-        );
-        assert!(
-            !commit(
-                folder.path(),
-                0,
-                &[json!({ "commitInfo": { "operation": "second" } })]
-            )
-            .unwrap()
-        );
-        let kept = std::fs::read_to_string(version_path(folder.path(), 0)).unwrap();
-        assert!(kept.contains("first"), "{kept}");
-    }
-
-    /// Changes by another program and parts without twins are refused, and nothing is written.
-    #[test]
-    fn foreign_changes_and_parts_without_twins_are_refused() {
-        const TIMES: Table = Table {
-            name: "numbers",
-            doc: "Times.",
-            columns: &[Column::time("at", "When.")],
-        };
-        let (lake, parts) = Lake::of_parts(2);
-        let refused = |table, parts: &[PathBuf]| publish(lake.root(), table, parts).unwrap_err();
-        let column = refused(&TIMES, &parts);
-        assert!(
-            matches!(&column, DeltaError::Column { column, .. } if column == "at_ns"),
-            "{column}"
-        );
-        assert!(matches!(
-            refused(&TABLE, &["/elsewhere".into()]),
-            DeltaError::Elsewhere { .. }
-        ));
-        let log = lake.root().join("numbers").join(LOG_FOLDER);
-        assert!(!log.exists());
-        publish(lake.root(), &TABLE, &parts[..1]).unwrap();
-        let newer = json!({ "protocol": { "minReaderVersion": 3, "minWriterVersion": 7 } });
-        assert!(commit(&log, 1, &[newer]).unwrap());
-        assert!(matches!(
-            refused(&TABLE, &parts),
-            DeltaError::Foreign { .. }
-        ));
-        // Another engine's changes are not undone.
-        let theirs = [
-            json!({ "commitInfo": { "operation": "WRITE", "engineInfo": "delta-rs:1.1" } }),
-            json!({ "add": { "path": "x.parquet", "size": 1, "partitionValues": {}, "dataChange": true } }),
-        ];
-        for lines in [&theirs[..], &theirs[1..]] {
-            std::fs::remove_file(version_path(&log, 1)).unwrap();
-            assert!(commit(&log, 1, lines).unwrap());
-            assert!(matches!(
-                refused(&TABLE, &parts),
-                DeltaError::Foreign { .. }
-            ));
-        }
-        std::fs::write(version_path(&log, 1), "{\n").unwrap();
-        assert!(matches!(
-            refused(&TABLE, &parts),
-            DeltaError::Line { line: 1, .. }
-        ));
-        std::fs::remove_file(version_path(&log, 0)).unwrap();
-        assert!(matches!(
-            refused(&TABLE, &parts),
-            DeltaError::Foreign { .. }
-        ));
-        assert!(!version_path(&log, 2).exists());
-    }
-
-    #[test]
-    fn paths_are_uris() {
-        assert_eq!(
-            encoded("date=2026-11-25/server=fe80::1 x/p%.parquet"),
-            "date=2026-11-25/server=fe80%3A%3A1%20x/p%25.parquet"
-        );
-    }
-}
+mod tests;

@@ -162,6 +162,8 @@ pub struct LoadInfo {
     pub open_ended: bool,
     /// True if it writes to the device.
     pub writes: bool,
+    /// True if each of its requests is recorded (`record_requests`).
+    pub records_requests: bool,
     /// The engine of its rings; [`EngineSetting::Auto`] is measured before the first run
     /// ([`crate::decisions::settle`]).
     pub engine: EngineNeed,
@@ -203,6 +205,7 @@ impl Default for LoadInfo {
             time_min: Duration::ZERO,
             open_ended: true,
             writes: false,
+            records_requests: false,
             engine: EngineNeed::None,
             ring: RingMode::default(),
         }

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_lake::catalog::{CATALOG_FOLDER, version_of, version_path};
+use brunt_lake::delta::REPLACED_FILES;
 use brunt_lake::guard::part_version;
 use brunt_lake::reader::PartFile;
 use brunt_lake::{Catalog, DeltaError, LakeError, LakePart, LakeSnapshot, delta};
@@ -33,8 +34,6 @@ use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore}
 pub(crate) const LOOKS_MAX: usize = 8;
 /// A log's folder, within that of its table.
 const LOG_FOLDER: &str = "_delta_log";
-/// A log's hint, the only object that is ever replaced.
-const HINT_NAME: &str = "_last_checkpoint";
 
 /// A lake's objects in a store.
 #[derive(Clone, Debug)]
@@ -269,10 +268,12 @@ impl StoredLake {
         }
         for path in log.versions.iter().chain(&log.checkpoints) {
             let part = local(root, path)?;
-            match path.file_name() {
-                _ if self.has(&part)? => {}
-                Some(name) if name == HINT_NAME => plan.hints.push(part),
-                _ => plan.logs.push(part),
+            if self.has(&part)? {
+                continue;
+            }
+            match is_hint(&part.relative) {
+                true => plan.hints.push(part),
+                false => plan.logs.push(part),
             }
         }
         plan.log_parts.insert(table.to_string(), log.parts);
@@ -392,9 +393,10 @@ pub(crate) fn is_of_log(path: &str) -> bool {
     path.split('/').nth(1) == Some(LOG_FOLDER)
 }
 
-/// Whether it is the hint, which is replaced.
+/// Whether it is a file of a log that is replaced.
 pub(crate) fn is_hint(path: &str) -> bool {
-    path.ends_with(&format!("{LOG_FOLDER}/{HINT_NAME}"))
+    let name = path.rsplit('/').next().unwrap_or(path);
+    is_of_log(path) && REPLACED_FILES.contains(&name)
 }
 
 fn local(root: &Path, path: &Path) -> Result<LocalPart, RemoteError> {

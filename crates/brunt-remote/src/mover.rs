@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
@@ -105,6 +106,8 @@ pub struct Mover {
     current: Option<Current>,
     patience: Patience,
     counts: MoveCounts,
+    /// Parts that were replaced here, among those counted as withdrawn.
+    replaced: Vec<PathBuf>,
     /// The last error that will be retried.
     trouble: Option<RemoteError>,
     /// Conflicts of refused parts that were not yet taken.
@@ -129,6 +132,7 @@ impl Mover {
             current: None,
             patience: Patience::default(),
             counts: MoveCounts::default(),
+            replaced: Vec::new(),
             trouble: None,
             conflicts: Vec::new(),
             begun: Instant::now(),
@@ -167,11 +171,13 @@ impl Mover {
         std::mem::take(&mut self.conflicts)
     }
 
-    /// Prepares for another source, with all parts that the last one left, including refused ones. The store is asked
-    /// at once, even during a wait.
+    /// Prepares for another source, with all parts that the last one left, including refused and replaced ones, which
+    /// are counted again. The store is asked at once, even during a wait.
     pub fn begin_again(&mut self) {
         self.current = None;
         self.counts.parts_refused = 0;
+        let replaced = std::mem::take(&mut self.replaced).into_iter();
+        self.counts.parts_withdrawn -= replaced.filter(|path| path.exists()).count() as u64;
         self.patience.on_answer();
     }
 
@@ -372,7 +378,10 @@ impl Mover {
                     object,
                 });
             }
-            Ending::Withdrawn => counts.parts_withdrawn += 1,
+            Ending::Withdrawn => {
+                counts.parts_withdrawn += 1;
+                self.replaced.push(part.path.clone());
+            }
         }
     }
 }

@@ -26,7 +26,6 @@ use crate::record::part;
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
 use crate::transfer::{RunTransfer, TransferEfficiency};
-use crate::void::{Doubt, VoidReason};
 use crate::wrong::{ErrorCause, Verified};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
@@ -428,24 +427,6 @@ impl CostPerRequest {
     }
 }
 
-/// If workers waited for the recorder for more than this share of the run, the rates are too low.
-const RECORDING_WAIT_MAX: f64 = 0.01;
-
-fn slow_record(outcome: &Outcome) -> Option<Doubt> {
-    let (waited, measured) = (
-        outcome.recording_wait.as_secs_f64(),
-        outcome.end.since(outcome.start),
-    );
-    (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
-        let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
-        let what = format!(
-            "workers waited {waited:.2} s because requests could not be recorded faster: write \
-             record_requests = false, or arrival = {{ kind = \"open\", rate = {half} }}"
-        );
-        Doubt::new(VoidReason::RecordSlow, what)
-    })
-}
-
 impl RunSummary {
     /// Summarizes an outcome.
     pub fn of(
@@ -489,10 +470,7 @@ impl RunSummary {
             links: BTreeMap::new(),
             transfer: None,
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
-            doubts: slow_record(outcome)
-                .into_iter()
-                .map(|doubt| doubt.what)
-                .collect(),
+            doubts: Vec::new(),
             troubles: Vec::new(),
             hosts: Vec::new(),
             common: None,

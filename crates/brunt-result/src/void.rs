@@ -140,8 +140,8 @@ reasons! {
         "three quarters of the rate that the link carried";
     LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
         "the bandwidth-delay product";
-    RecordSlow: Doubtful, "workers waited for results to be written", ["record_requests", "rate"],
-        "`false`; half of the request rate";
+    RecordSlow: Doubtful, "workers waited for results to be written", ["record_requests", "interval", "rate"],
+        "`false` where requests are recorded, and otherwise twice the interval; half of the request rate";
     ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
         ["stop", "for", "conflicts", "speed", "map", "retry"],
         "the time that all requests take at the pace of those sent, the part of the trace that could be read, the \

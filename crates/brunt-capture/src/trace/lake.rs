@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_lake::catalog::Absorbed;
-use brunt_lake::check::{self, Checked, Repaired};
+use brunt_lake::check::{self, Checked, Problem, Repaired};
 use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
+use brunt_lake::delta::LogRepair;
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
 use brunt_lake::{
     Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader,
@@ -265,6 +266,14 @@ pub fn check(root: &Path) -> Result<Checked, GatherError> {
 pub fn repair(root: &Path, without_lost: bool) -> Result<Repaired, GatherError> {
     is_any(root)?;
     Ok(check::repair(root, &all_layouts(), PROGRAM, without_lost)?)
+}
+
+/// Repairs the Delta Lake logs of the lake in `root`; see [`check::repair_logs`].
+///
+/// # Errors
+/// The lake is not in order, or its logs cannot be written.
+pub fn repair_logs(root: &Path) -> Result<Vec<LogRepair>, Problem> {
+    check::repair_logs(root, &all_layouts())
 }
 
 fn is_any(root: &Path) -> Result<(), ReplayError> {

@@ -53,7 +53,7 @@ pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> 
     for table in tables::of_lake() {
         let parts = catalog.parts(table.name);
         let paths: Vec<_> = parts.iter().map(|part| root.join(&part.path)).collect();
-        let written = delta::publish(root, table, &paths)?;
+        let written = delta::publish(root, table, catalog.version, &paths)?;
         let rows = parts.iter().map(|part| part.rows).sum();
         published.push(ManifestTable {
             name: table.name,

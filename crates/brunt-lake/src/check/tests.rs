@@ -307,3 +307,206 @@ fn what_a_killed_process_left_is_removed() {
     assert!(guard::marked_versions(root).unwrap().is_empty());
     look(root);
 }
+
+/// Publishes these parts of a table, as of a version of the catalog.
+fn publish(root: &Path, table: &'static Table, catalog: u64, parts: &[LakePart]) {
+    let parts: Vec<PathBuf> = parts.iter().map(|part| root.join(&part.path)).collect();
+    delta::publish(root, table, catalog, &parts).unwrap();
+}
+
+/// A lake whose log of events has twelve versions and a checkpoint; the last one is of the newest catalog.
+fn lake_with_log() -> (TempDir, PathBuf) {
+    let folder = trace();
+    let root = folder.path();
+    compact(root, Duration::ZERO).unwrap();
+    let newest = newest(root);
+    let parts = newest.parts("events");
+    assert!(parts.len() > 1);
+    for version in 0..11 {
+        publish(root, &EVENTS, 1000, &parts[..1 + version % 2]);
+    }
+    publish(root, &EVENTS, newest.version, parts);
+    publish(root, &KINDS, newest.version, newest.parts("kinds"));
+    assert_eq!(problems(root), "");
+    assert_eq!(repair_logs(root, &layouts()).unwrap(), []);
+    let log = root.join("events/_delta_log");
+    (folder, log)
+}
+
+/// Checks that the log has the parts of the catalog, and that these have all rows.
+fn look_at_log(root: &Path) {
+    let log = delta::log_files(root, "events").unwrap().unwrap();
+    let newest = newest(root);
+    let parts = newest.parts("events").iter();
+    let parts: BTreeSet<String> = parts
+        .map(|part| part.path.strip_prefix("events/").unwrap().to_string())
+        .collect();
+    assert_eq!(log.parts, parts);
+    look(root);
+}
+
+fn is_part(path: &Path) -> bool {
+    guard::part_version(path).is_some()
+}
+
+#[test]
+fn every_damaged_file_of_a_log_is_named_and_repaired() {
+    let (folder, log) = lake_with_log();
+    let root = folder.path();
+    let table = log.parent().unwrap();
+    let (whole, lake) = (files(&log), files(root));
+    assert_eq!(whole.len(), 15, "{:?}", whole.keys());
+    for (path, bytes) in &whole {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let flipped = |at: usize| {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            Some(changed)
+        };
+        let damages = [
+            None,
+            Some(bytes[..bytes.len() / 2].to_vec()),
+            Some(Vec::new()),
+            flipped(0),
+            flipped(bytes.len() / 2),
+            flipped(bytes.len() - 1),
+        ];
+        for (number, damage) in damages.into_iter().enumerate() {
+            match damage {
+                None => std::fs::remove_file(path).unwrap(),
+                Some(bytes) => std::fs::write(path, bytes).unwrap(),
+            }
+            let told = problems(root);
+            assert!(told.contains(name), "{name}, damage {number}: {told}");
+            let is_version =
+                path.extension().is_some_and(|e| e == "json") && name != "_brunt_sums.json";
+            let refused = delta::log_files(root, "events").is_err();
+            assert!(refused || !is_version, "{name}, damage {number}");
+            let done = repair_logs(root, &layouts()).unwrap();
+            let is_rewritten = matches!(done[..], [LogRepair::Rewritten { .. }]);
+            let is_mended = done == [LogRepair::Mended { table: "events" }];
+            assert!(
+                if is_version { is_rewritten } else { is_mended },
+                "{name}: {done:?}"
+            );
+            assert_eq!(problems(root), "", "{name}, damage {number}");
+            look_at_log(root);
+            let kept = files(root);
+            assert!(
+                lake.iter()
+                    .filter(|(path, _)| is_part(path))
+                    .all(|(path, bytes)| kept[path] == *bytes)
+            );
+            for entry in std::fs::read_dir(table).unwrap() {
+                let path = entry.unwrap().path();
+                if path
+                    .file_name()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("_delta_log")
+                {
+                    std::fs::remove_dir_all(path).unwrap();
+                }
+            }
+            std::fs::create_dir(&log).unwrap();
+            whole
+                .iter()
+                .for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        }
+    }
+    assert_eq!(problems(root), "");
+}
+
+/// Whichever byte of a version changes, it doesn't pass for another program's, which no repair would touch.
+#[test]
+fn changed_versions_are_damaged_and_not_foreign() {
+    let (folder, log) = lake_with_log();
+    let path = log.join(format!("{:020}.json", 11));
+    let bytes = std::fs::read(&path).unwrap();
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        let error = delta::log_files(folder.path(), "events").unwrap_err();
+        assert!(
+            matches!(error, DeltaError::Damaged { .. }),
+            "byte {at}: {error}"
+        );
+    }
+}
+
+/// Without checksums, a log is still compared with the catalog.
+#[test]
+fn a_log_that_names_other_parts_than_the_catalog_is_rewritten() {
+    let (folder, log) = lake_with_log();
+    let root = folder.path();
+    let (sums, last) = (
+        log.join("_brunt_sums.json"),
+        log.join(format!("{:020}.json", 11)),
+    );
+    std::fs::remove_file(sums).unwrap();
+    let lines = std::fs::read_to_string(&last).unwrap();
+    let kept: Vec<&str> = lines
+        .lines()
+        .filter(|line| !line.contains("\"add\""))
+        .collect();
+    assert!(kept.len() < lines.lines().count());
+    std::fs::write(&last, kept.join("\n")).unwrap();
+    let told = problems(root);
+    assert!(
+        told.contains(&*last.to_string_lossy()) && told.contains("lacks date="),
+        "{told}"
+    );
+    assert!(told.contains("_brunt_sums.json"), "{told}");
+    let done = repair_logs(root, &layouts()).unwrap();
+    assert!(
+        matches!(done[..], [LogRepair::Rewritten { .. }]),
+        "{done:?}"
+    );
+    assert_eq!(problems(root), "");
+    look_at_log(root);
+}
+
+/// Commits of other programs are named and never undone, even if other files of the log are damaged.
+#[test]
+fn a_log_that_another_program_continued_is_not_repaired() {
+    let (folder, log) = lake_with_log();
+    let root = folder.path();
+    let theirs = "{\"commitInfo\":{\"engineInfo\":\"delta-rs:1.1\"}}\n";
+    std::fs::write(log.join(format!("{:020}.json", 12)), theirs).unwrap();
+    std::fs::remove_file(log.join("_last_checkpoint")).unwrap();
+    let before = files(root);
+    let told = problems(root);
+    assert!(told.contains("delta-rs:1.1"), "{told}");
+    assert_eq!(repair_logs(root, &layouts()).unwrap(), []);
+    assert_eq!((files(root), problems(root)), (before, told));
+}
+
+/// Parts that the newest version of a log names stay, so a log may be older than the catalog. If they are lost, it is
+/// rewritten.
+#[test]
+fn an_older_log_is_in_order_as_long_as_its_parts_exist() {
+    let (folder, _) = lake_with_log();
+    let root = folder.path();
+    let named = newest(root).parts("kinds")[0].path.clone();
+    let mut kinds = TableWriter::resume(root, &KINDS, WriterOptions::default()).unwrap();
+    kinds.rows().row().int(8).end();
+    kinds.finish().unwrap();
+    compact(root, Duration::ZERO).unwrap();
+    assert!(
+        newest(root)
+            .parts("kinds")
+            .iter()
+            .all(|part| part.path != named)
+    );
+    assert_eq!(problems(root), "");
+    std::fs::remove_file(root.join(&named)).unwrap();
+    assert!(
+        problems(root).contains(&named["kinds/".len()..]),
+        "{}",
+        problems(root)
+    );
+    assert_eq!(repair_logs(root, &layouts()).unwrap().len(), 1);
+    assert_eq!(problems(root), "");
+}

@@ -14,14 +14,19 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::record::{Field, Row, RowAccessor};
 use parquet::schema::parser::parse_message_type;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::log::{Add, Log, MetaData, Protocol, Removed};
@@ -119,23 +124,108 @@ pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaEr
     let removed = log.removed.iter().filter(|(_, removed)| is_young(removed));
     rows.extend(removed.map(|(path, removed)| CheckpointRow::Remove(path, removed)));
     let version = log.next - 1;
-    let path = folder.join(format!("{version:020}{SUFFIX}"));
+    let path = path_of(folder, version);
     let bytes = encode(&rows).map_err(|error| io_error(&path)(std::io::Error::other(error)))?;
     replace(&path, &bytes)?;
-    let hint = json!({
+    let hint = hint(version, rows.len(), bytes.len(), log.parts.len());
+    replace(&folder.join(HINT), hint.as_bytes())
+}
+
+/// The hint to a checkpoint with this many rows and bytes, and this many parts among the rows.
+fn hint(version: u64, rows: usize, bytes: usize, parts: usize) -> String {
+    json!({
         "version": version,
-        "size": rows.len(),
-        "sizeInBytes": bytes.len(),
-        "numOfAddFiles": log.parts.len(),
-    });
-    replace(&folder.join(HINT), hint.to_string().as_bytes())
+        "size": rows,
+        "sizeInBytes": bytes,
+        "numOfAddFiles": parts,
+    })
+    .to_string()
+}
+
+/// The version that a hint names.
+pub(super) fn hinted(hint: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Hinted {
+        version: u64,
+    }
+    serde_json::from_slice(hint)
+        .ok()
+        .map(|Hinted { version }| version)
+}
+
+/// A version's checkpoint.
+pub(super) fn path_of(folder: &Path, version: u64) -> PathBuf {
+    folder.join(format!("{version:020}{SUFFIX}"))
+}
+
+/// Compares a checkpoint with the state of the log at its version. The hint to it, or what is wrong with it.
+pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, String> {
+    let len = bytes.len();
+    let unreadable = |error: ParquetError| format!("not readable as a checkpoint: {error}");
+    let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(unreadable)?;
+    let (mut rows, mut parts) = (0, 0);
+    for row in reader.get_row_iter(None).map_err(unreadable)? {
+        let row = row.map_err(unreadable)?;
+        rows += 1;
+        for (kind, field) in row.get_column_iter() {
+            let Field::Group(action) = field else {
+                continue;
+            };
+            let is_part = kind == "add";
+            if !is_same(kind, action, log).map_err(unreadable)? {
+                let name = match is_part {
+                    true => action.get_string(0).map_err(unreadable)?,
+                    false => kind,
+                };
+                return Err(format!("differs from the versions up to it in {name}"));
+            }
+            parts += usize::from(is_part);
+        }
+    }
+    if parts != log.parts.len() {
+        return Err(format!(
+            "lists {parts} parts, but the versions up to it {}",
+            log.parts.len()
+        ));
+    }
+    Ok(hint(log.next - 1, rows, len, parts))
+}
+
+/// Whether an action in a checkpoint is in the state of the log.
+fn is_same(kind: &str, action: &Row, log: &Log) -> Result<bool, ParquetError> {
+    let text = |at: usize| match action.is_null(at)? {
+        true => Ok(None),
+        false => action.get_string(at).map(|text| Some(text.as_str())),
+    };
+    Ok(match kind {
+        "protocol" => log.protocol.as_ref().is_some_and(|protocol| {
+            let versions = (protocol.min_reader_version, protocol.min_writer_version);
+            let found = action.get_int(0).ok().zip(action.get_int(1).ok());
+            found.is_some_and(|found| (found.0 as u32, found.1 as u32) == versions)
+        }),
+        "metaData" => log.meta_data.as_ref().is_some_and(|known| {
+            let has = |at, text: &String| action.get_string(at).is_ok_and(|found| found == text);
+            has(0, &known.id) && has(4, &known.schema_string)
+        }),
+        "add" => {
+            let facts = (action.get_long(2)?, action.get_long(3)?, text(5)?);
+            log.parts.get(action.get_string(0)?).is_some_and(|part| {
+                let (size, changed) = (part.size as i64, part.modification_time as i64);
+                facts == (size, changed, part.stats.as_deref())
+            })
+        }
+        "remove" => log.removed.contains_key(action.get_string(0)?),
+        _ => false,
+    })
 }
 
 /// Replaces a file, atomically and durably.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), DeltaError> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DeltaError> {
     let folder = path.parent().expect("a file of a log");
     let name = path.file_name().expect("a file of a log").to_string_lossy();
-    let open: PathBuf = folder.join(format!(".{name}.{}.open", std::process::id()));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let open: PathBuf = folder.join(format!(".{name}.{}-{number}.open", std::process::id()));
     let write = || {
         let mut file = File::create(&open)?;
         file.write_all(bytes)?;
@@ -312,9 +402,6 @@ fn entries<'a>(
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use parquet::file::reader::{FileReader, SerializedFileReader};
-
     use super::*;
 
     /// A state reads back equal: each action has its own row, with nulls in the columns of other kinds.

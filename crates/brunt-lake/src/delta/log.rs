@@ -1,15 +1,14 @@
 //! Reads the state of a log from its versions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
 
+use super::sums::LogSums;
 use super::{
-    DeltaError, ENGINE_PREFIX, LOG_FOLDER, READER_VERSION, WRITER_VERSION, checkpoint, io_error,
-    version_path,
+    DeltaError, ENGINE_PREFIX, READER_VERSION, WRITER_VERSION, checkpoint, io_error, version_path,
 };
 
 /// One line of a log; fields that are not used here are ignored.
@@ -27,6 +26,7 @@ struct Action {
 #[serde(rename_all = "camelCase")]
 struct CommitInfo {
     engine_info: Option<String>,
+    catalog_version: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +88,8 @@ pub(super) struct Log {
     pub removed: BTreeMap<String, Removed>,
     pub protocol: Option<Protocol>,
     pub meta_data: Option<MetaData>,
+    /// Whether a version is missing or damaged; the rest then describes the others.
+    pub is_broken: bool,
     /// The newest checkpoint.
     pub checkpoint: Option<u64>,
 }
@@ -106,76 +108,135 @@ impl Add {
     }
 }
 
+/// A version as it was read, after which the state is that of the log.
+pub(super) struct ReadVersion {
+    pub number: u64,
+    /// The version of the catalog that it was written from; `None` if written by an earlier program.
+    pub catalog: Option<u64>,
+}
+
 impl Log {
+    /// Reads the log in this folder.
     pub fn read(folder: &Path) -> Result<Log, DeltaError> {
-        let folder = folder.join(LOG_FOLDER);
+        let mut problems = Vec::new();
+        let log = Log::read_all(folder, &mut problems, |_, _| ())?;
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(log),
+        }
+    }
+
+    /// Like [`Log::read`], but collects what is wrong with the versions. `visit` gets the state after each version, until
+    /// one is missing or damaged.
+    pub fn read_all(
+        folder: &Path,
+        problems: &mut Vec<DeltaError>,
+        mut visit: impl FnMut(&Log, ReadVersion),
+    ) -> Result<Log, DeltaError> {
         let mut log = Log::default();
-        let names = names_in(&folder)?;
+        let names = names_in(folder)?;
         log.checkpoint = names
             .iter()
             .filter_map(|name| checkpoint::version_of(name))
             .max();
-        let number = |name: &String| {
-            name.strip_suffix(".json")
-                .filter(|number| number.len() == 20)?
-                .parse()
-                .ok()
-        };
-        let versions: BTreeSet<u64> = names.iter().filter_map(number).collect();
-        for version in versions {
-            if version != log.next {
-                let what = format!("version {} is missing", log.next);
-                return Err(DeltaError::Foreign { path: folder, what });
+        let sums = LogSums::read(folder).unwrap_or_else(|error| {
+            problems.push(error);
+            None
+        });
+        let written = sums.iter().flat_map(|sums| sums.files.keys());
+        let written: BTreeSet<u64> = written.filter_map(|name| version_of(name)).collect();
+        let found: BTreeSet<u64> = names.iter().filter_map(|name| version_of(name)).collect();
+        let end = written
+            .iter()
+            .chain(&found)
+            .max()
+            .map_or(0, |last| last + 1);
+        for number in 0..end {
+            let path = version_path(folder, number);
+            if found.contains(&number) {
+                match log.apply(&path, sums.as_ref()) {
+                    Ok(catalog) if !log.is_broken => {
+                        log.next = number + 1;
+                        visit(&log, ReadVersion { number, catalog });
+                    }
+                    Ok(_) => {}
+                    Err(error @ DeltaError::Io { .. }) => return Err(error),
+                    Err(error) => {
+                        log.is_broken = true;
+                        problems.push(error);
+                    }
+                }
+                continue;
             }
-            log.apply(&version_path(&folder, version))?;
-            log.next += 1;
+            log.is_broken = true;
+            if written.contains(&number) {
+                let what = "is missing".to_string();
+                problems.push(DeltaError::Damaged { path, what });
+                continue;
+            }
+            let what = format!("version {number} is missing");
+            let path = folder.to_path_buf();
+            problems.push(DeltaError::Foreign { path, what });
+            break;
         }
+        log.next = end;
         Ok(log)
     }
 
-    fn apply(&mut self, path: &Path) -> Result<(), DeltaError> {
-        let lines = BufReader::new(File::open(path).map_err(io_error(path))?).lines();
-        let mut engine = None;
-        for (index, line) in lines.enumerate() {
-            let line = line.map_err(io_error(path))?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let action: Action =
-                serde_json::from_str(&line).map_err(|source| DeltaError::Line {
-                    path: path.to_path_buf(),
-                    line: index + 1,
-                    source,
-                })?;
-            if let Some(Protocol {
-                min_reader_version,
-                min_writer_version,
-            }) = action.protocol
-                && (min_reader_version > READER_VERSION || min_writer_version > WRITER_VERSION)
-            {
-                let what = format!(
-                    "it asks for reader version {min_reader_version} and writer version {min_writer_version}"
-                );
-                return Err(DeltaError::Foreign {
-                    path: path.to_path_buf(),
-                    what,
-                });
-            }
-            if let Some(info) = &action.commit_info {
-                engine = info.engine_info.clone();
-            }
-            self.take(action);
+    /// Adds a version to the state. The version of the catalog that it was written from, if it says so.
+    fn apply(&mut self, path: &Path, sums: Option<&LogSums>) -> Result<Option<u64>, DeltaError> {
+        let bytes = std::fs::read(path).map_err(io_error(path))?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_same = sums
+            .zip(name)
+            .and_then(|(sums, name)| sums.is_same(name, &bytes));
+        let damaged = |what: &str| DeltaError::Damaged {
+            path: path.to_path_buf(),
+            what: what.to_string(),
+        };
+        let changed = || damaged("was changed or damaged after it was written (checksum)");
+        let actions = parse(&bytes, path).map_err(|error| match is_same {
+            Some(false) => changed(),
+            _ => error,
+        })?;
+        let info = actions
+            .iter()
+            .rev()
+            .find_map(|action| action.commit_info.as_ref());
+        let catalog = info.and_then(|info| info.catalog_version);
+        let engine = info.and_then(|info| info.engine_info.clone());
+        let newer = actions
+            .iter()
+            .filter_map(|action| action.protocol.as_ref())
+            .find(|protocol| {
+                protocol.min_reader_version > READER_VERSION
+                    || protocol.min_writer_version > WRITER_VERSION
+            });
+        let foreign = |what: String| DeltaError::Foreign {
+            path: path.to_path_buf(),
+            what,
+        };
+        // Other programs don't replace versions: without another's name, it is ours.
+        if is_same == Some(false) && engine.is_none() {
+            return Err(changed());
         }
         // No catalog has the parts that another program added or removed; continuing the log would
         // undo its changes.
-        if engine.as_deref().is_some_and(is_ours) {
-            return Ok(());
+        if catalog.is_none() && !engine.as_deref().is_some_and(is_ours) {
+            let by = engine.unwrap_or_else(|| "a program that does not say its name".into());
+            let newer = newer.map(|newer| foreign(asks(newer)));
+            return Err(newer.unwrap_or_else(|| foreign(format!("it was written by {by}"))));
         }
-        let by = engine.unwrap_or_else(|| "a program that does not say its name".into());
-        Err(DeltaError::Foreign {
-            path: path.to_path_buf(),
-            what: format!("it was written by {by}"),
-        })
+        if is_same == Some(false) {
+            return Err(changed());
+        }
+        if let Some(newer) = newer {
+            return Err(foreign(asks(newer)));
+        }
+        for action in actions {
+            self.take(action);
+        }
+        Ok(catalog)
     }
 
     fn take(&mut self, action: Action) {
@@ -203,6 +264,33 @@ impl Log {
             self.removed.insert(path, removed);
         }
     }
+}
+
+/// The actions in a version.
+fn parse(bytes: &[u8], path: &Path) -> Result<Vec<Action>, DeltaError> {
+    let lines = bytes.split(|byte| *byte == b'\n').enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+    lines
+        .map(|(index, line)| {
+            serde_json::from_slice(line).map_err(|source| DeltaError::Line {
+                path: path.to_path_buf(),
+                line: index + 1,
+                source,
+            })
+        })
+        .collect()
+}
+
+fn asks(protocol: &Protocol) -> String {
+    let (reader, writer) = (protocol.min_reader_version, protocol.min_writer_version);
+    format!("it asks for reader version {reader} and writer version {writer}")
+}
+
+/// Version number in a version's file name.
+pub(super) fn version_of(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(".json")?;
+    let is_number = number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| number.parse().ok())?
 }
 
 fn is_ours(engine: &str) -> bool {

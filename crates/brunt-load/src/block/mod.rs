@@ -237,6 +237,7 @@ impl Load for BlockLoad {
             time_min,
             open_ended: !bounded,
             writes: workload.changes_data(),
+            records_requests: workload.record_requests,
             engine: EngineNeed::of(workload.engine),
             ring: workload.ring,
         }

@@ -107,6 +107,24 @@ impl RunningDepthSearch {
         }
     }
 
+    /// Returns the least number of trials of a search, whatever the target can do.
+    pub fn trials_min(from: u32, max: u32, promised: bool) -> u32 {
+        let trials = |limit: u32| {
+            let mut search = RunningDepthSearch::new(from, max, promised);
+            while let Some(depth) = search.next_depth() {
+                search.report(1.0, depth <= limit);
+            }
+            search.trials.len() as u32
+        };
+        if !promised {
+            // No depth gains anything.
+            return trials(max);
+        }
+        let doubled = std::iter::successors(Some(from), |depth| depth.checked_mul(2));
+        let limits = doubled.take_while(|depth| *depth < max).chain([0, max]);
+        limits.map(trials).min().unwrap_or(1)
+    }
+
     /// Returns the depth to try next; `None` if the search is over.
     pub fn next_depth(&self) -> Option<u32> {
         self.next

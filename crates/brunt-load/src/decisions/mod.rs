@@ -259,6 +259,29 @@ pub fn is_measured(info: &LoadInfo) -> bool {
     info.engine == EngineNeed::Stated(EngineSetting::Auto) || info.ring == RingMode::Auto
 }
 
+/// Returns the minimum duration of one run of an experiment; a rate search is many trials.
+pub fn run_time_min(info: &LoadInfo) -> Duration {
+    match info.pace {
+        Pace::Search(RateGoal {
+            rate, tolerance, ..
+        }) => info.time_min * RateSearch::trials_min(rate, RATE_MAX, tolerance),
+        Pace::Closed | Pace::Open { .. } => info.time_min,
+    }
+}
+
+/// Returns the minimum duration of the queue depth search before the first run; zero if there is none.
+pub fn search_time_min(info: &LoadInfo) -> Duration {
+    let Some(goal) = info.depth_search else {
+        return Duration::ZERO;
+    };
+    let ramp_up = match info.ramp_up.is_zero() {
+        true => DEPTH_RAMP,
+        false => info.ramp_up,
+    };
+    let trials = RunningDepthSearch::trials_min(goal.from, goal.max, goal.promise.is_some());
+    (ramp_up + goal.time) * trials
+}
+
 /// Finds the queue depth; `None` if `stop` was set meanwhile. The trials use the load's own requests, including writes.
 ///
 /// # Errors

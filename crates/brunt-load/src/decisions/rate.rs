@@ -28,6 +28,16 @@ impl RateSearch {
         }
     }
 
+    /// Returns the least number of trials of a search, whatever the target can do.
+    pub fn trials_min(rate: f64, rate_max: f64, tolerance: f64) -> u32 {
+        // All rates but the first keep the limit: no other search needs fewer bisections.
+        let mut search = RateSearch::new(rate, rate_max, tolerance);
+        while search.next_rate().is_some() {
+            search.report(search.trials > 0);
+        }
+        search.trials
+    }
+
     /// Returns the rate to try next; `None` if the search is over.
     pub fn next_rate(&self) -> Option<f64> {
         let close = match (self.passed, self.failed) {
@@ -87,6 +97,17 @@ mod tests {
                 );
                 assert!(trials < TRIALS_MAX);
             }
+        }
+    }
+
+    /// No search takes fewer trials than the least number, and some take just as many.
+    #[test]
+    fn the_least_number_of_trials() {
+        for tolerance in [0.01, 0.05, 0.2] {
+            let least = RateSearch::trials_min(1000.0, 1e9, tolerance);
+            let limits = (1..200).map(|limit| f64::from(limit) * 50.0);
+            let fewest = limits.map(|limit| search(limit, 1000.0, tolerance).1).min();
+            assert_eq!(fewest, Some(least), "{tolerance}");
         }
     }
 

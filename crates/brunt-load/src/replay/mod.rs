@@ -319,6 +319,7 @@ impl Load for ReplayLoad {
             stop,
             engine,
             ring,
+            record_requests,
             ..
         } = &self.workload;
         let known = self.known();
@@ -343,6 +344,7 @@ impl Load for ReplayLoad {
             steady: stop.steady.map(|steady| steady.goal()),
             // Until the trace has been read, assume that it writes.
             writes: known.is_none_or(|survey| survey.changes_data()),
+            records_requests: *record_requests,
             engine: EngineNeed::of(*engine),
             ring: match ring {
                 RingMode::Auto => RingMode::Interrupt,

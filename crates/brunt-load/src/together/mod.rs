@@ -258,6 +258,7 @@ impl Load for TogetherLoad {
             open_ended: infos().any(|info| info.open_ended)
                 && enders().all(|(_, info)| info.open_ended),
             writes: infos().any(|info| info.writes),
+            records_requests: infos().any(|info| info.records_requests),
             ..LoadInfo::default()
         }
     }

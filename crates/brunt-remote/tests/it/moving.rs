@@ -253,6 +253,36 @@ fn a_part_that_changes_meanwhile_stays() {
     assert_eq!(std::fs::read(&path).unwrap(), b"more rows");
 }
 
+/// Parts that were replaced or deleted during a move are counted once, as what became of them when the rest is moved.
+#[test]
+fn parts_that_are_moved_later_are_not_counted_as_withdrawn() {
+    for is_deleted in [false, true] {
+        let (folder, objects) = (folder_with_parts(), Objects::default());
+        let mut mover = mover(folder.path(), &objects, &Link::whole(), false);
+        let mut parts = source(folder.path());
+        let path = folder.path().join(PARTS[0]);
+        for _ in 0..3 {
+            assert_eq!(mover.turn(&mut parts).unwrap(), MoveTurn::Went);
+        }
+        std::fs::write(&path, "more rows").unwrap();
+        turn_to_the_end(&mut mover, &mut parts).unwrap();
+        objects.lock().unwrap().remove(&address().key(PARTS[0]));
+        if is_deleted {
+            std::fs::remove_file(&path).unwrap();
+        }
+        mover.begin_again();
+        let mut rest = source(folder.path());
+        turn_to_the_end(&mut mover, &mut rest).unwrap();
+        let counts = mover.counts(&rest);
+        let expected = if is_deleted { (1, 2) } else { (0, 3) };
+        assert_eq!(
+            (counts.parts_withdrawn, counts.parts_moved),
+            expected,
+            "{counts:?}"
+        );
+    }
+}
+
 /// Fetches from a store over this link.
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
     support::pull(folder, &address(), objects, link)

@@ -322,6 +322,33 @@ queue_depth = [1, 8, 32]
         assert_eq!(plan.runs, experiment.plan().runs);
     }
 
+    /// The minimum duration has idle time and a rate search's trials for each run, and a depth search's for each point.
+    #[test]
+    fn the_minimum_duration_has_all_parts() {
+        let least = |lab: &str, workload: &str| {
+            let text = format!(
+                "name = \"x\"\nrepetitions = 3\n[lab]\nhosts = [\"client\", \"server\"]\n{lab}\n[lab.links.wire]\n\
+                 between = [\"client\", \"server\"]\n[targets.disk]\nserve = \"memory:1MiB\"\nhost = \"server\"\n\
+                 [workloads.w]\nstop = {{ time = \"2s\" }}\n{workload}\n"
+            );
+            let experiment = Experiment::parse("x.toml", &text);
+            let experiment = experiment.unwrap_or_else(|error| panic!("{}", error.one_line()));
+            experiment.plan().time_min.as_millis()
+        };
+        assert_eq!(least("", ""), 3 * 2000);
+        assert_eq!(least("", "ramp_up = { time = \"1s\" }"), 3 * 3000);
+        assert_eq!(least("idle = \"500ms\"", ""), 3 * 2500);
+        // Three trials with their ramp-up, before the first of all runs.
+        let depth = "depth_search = { max = 64, time = \"1s\" }";
+        assert_eq!(least("", depth), 3 * 2000 + 3 * 1500);
+        let ramp_up = "\nramp_up = { time = \"1s\" }";
+        assert_eq!(least("", &format!("{depth}{ramp_up}")), 3 * 3000 + 3 * 2000);
+        // One rate that is too high, half of it, and two bisections.
+        let search =
+            "arrival = { kind = \"search\", percentile = 99, limit = \"5ms\", tolerance = 0.2 }";
+        assert_eq!(least("", search), 3 * 4 * 2000);
+    }
+
     /// Every mistake is reported at its line, with what would be right.
     #[test]
     fn mistakes_have_their_line() {

@@ -9,6 +9,7 @@ use brunt_core::{Size, Span};
 use brunt_host::{Fleet, HostLoad};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
+use brunt_load::decisions;
 use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadInfo, Pace};
 use brunt_load::replay::settings::ReplayTiming;
@@ -229,7 +230,8 @@ pub struct Plan {
     pub points: Vec<Point>,
     /// Indexes of points with their repetition, in execution order.
     pub runs: Vec<(usize, usize)>,
-    /// Minimum duration; closed-loop runs that stop by requests or bytes count as zero.
+    /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs that stop by requests
+    /// or bytes count as zero. Starting targets, services and hosts comes on top.
     pub time_min: Duration,
     /// Whether some runs end only when their requests or bytes are done.
     pub open_ended: bool,
@@ -554,10 +556,15 @@ impl Experiment {
             .map(|(head, repetition)| (heads[head], repetition))
             .collect();
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
+        let lab = self.lab.as_ref();
+        let idle = lab
+            .and_then(|lab| lab.idle)
+            .map_or(Duration::ZERO, |idle| idle.0);
         let points = &plan.points;
         for point in points.iter().filter(|point| point.part_of.is_none()) {
             let info = point.load.info();
-            time_min += info.time_min * self.repetitions;
+            time_min += (decisions::run_time_min(&info) + idle) * self.repetitions;
+            time_min += decisions::search_time_min(&info);
             open_ended |= info.open_ended;
         }
         let writes = |name: &String| {

@@ -7,6 +7,7 @@ mod engine;
 mod hosts;
 mod indexes;
 mod jobs;
+mod recording;
 mod table;
 mod transfer;
 
@@ -42,6 +43,7 @@ use brunt_result::summary::{
 };
 use brunt_result::transfer::efficiency;
 use brunt_result::void::VoidWeight;
+use recording::slow_record;
 
 #[cfg(test)]
 pub(crate) use table::few_runs;
@@ -662,7 +664,12 @@ impl<'a> Study<'a> {
         let points = index..self.plan.jobs_of(index).end;
         let points = &mut self.summary.points[points];
         engine::record(measured.prepared.as_ref(), &mut run, &mut of_jobs, points);
-        for run in of_jobs.iter_mut().chain([&mut run]) {
+        let of_points = outcomes.iter().chain([&outcome]);
+        let runs = of_jobs.iter_mut().chain([&mut run]).zip(of_points);
+        let jobs = self.plan.jobs_of(index).take(outcomes.len());
+        for ((run, outcome), point) in runs.zip(jobs.chain([index])) {
+            let slow = slow_record(outcome, &self.plan.points[point]);
+            run.doubts.extend(slow.map(|doubt| doubt.what));
             run.doubts.extend(untrue(run));
         }
         Ok(Made {

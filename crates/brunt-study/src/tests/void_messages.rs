@@ -11,10 +11,8 @@ use brunt_host::RoleDeath;
 use brunt_lab::Fault as _;
 use brunt_lab::faults::MemoryHog;
 use brunt_lab::link::Settings;
-use brunt_result::Outcome;
 use brunt_result::link::{LinkCounts, LinkReport};
 use brunt_result::noise::MachineNoise;
-use brunt_result::summary::RunSummary;
 use brunt_result::void::{VoidReason, joined};
 
 use crate::fault::DriverError;
@@ -169,13 +167,7 @@ fn shown(reason: VoidReason) -> Shown {
             Here(queue_doubt("wan", &settings, &counts).expect("a doubt"))
         }
         VoidReason::RecordSlow => {
-            let (recording_wait, requests_per_second) = (Duration::from_secs(1), 1000.0);
-            let outcome = Outcome {
-                recording_wait,
-                requests_per_second,
-                ..Outcome::interrupted()
-            };
-            Here(RunSummary::of(&outcome, 0, 0, 1, None).doubts.join("; "))
+            Elsewhere("study::recording: only_settings_that_would_help_are_named")
         }
         VoidReason::ReplayUntrue => Elsewhere("brunt-load: replay::tests"),
         VoidReason::Stalled | VoidReason::Throttled | VoidReason::OutOfMemory => {
@@ -242,7 +234,7 @@ fn every_reason_names_a_setting_and_a_value() {
         VoidReason::OutOfMemory,
     ];
     assert_eq!(without, nothing_to_set);
-    assert_eq!(said, VoidReason::ALL.len() - 8 - 4);
+    assert_eq!(said, VoidReason::ALL.len() - 8 - 5);
 }
 
 /// A shorter delay holds fewer FINs, in proportion to the excess.

@@ -36,12 +36,12 @@ pub struct PlanSketch {
     pub faults: Vec<SketchedFault>,
 }
 
-/// How long an experiment takes, without the setup of its runs.
+/// How long an experiment takes. Starting targets, services and hosts, and connecting to them, comes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimeEstimate {
     /// At least.
     pub least: f64,
-    /// At most; `None` if some runs end when their requests are done or when a precision is reached.
+    /// At most; `None` while unknown, as it is before anything was started.
     pub most: Option<f64>,
 }
 
@@ -116,21 +116,16 @@ impl PlanSketch {
     /// The sketch of an experiment and its plan.
     pub fn of(experiment: &Experiment, plan: &Plan) -> PlanSketch {
         let heads = plan.heads();
-        let times = heads.iter().map(|point| plan.points[*point].time());
-        let run_seconds = times.clone().try_fold(0.0_f64, |longest, time| {
+        let mut times = heads.iter().map(|point| plan.points[*point].time());
+        let run_seconds = times.try_fold(0.0_f64, |longest, time| {
             Some(longest.max(time?.as_secs_f64()))
         });
         let least = plan.time_min.as_secs_f64();
-        let open_ended = plan.open_ended || times.clone().any(|time| time.is_none());
-        let goes_on = experiment.precision_goal().is_some();
         PlanSketch {
             name: experiment.name.clone(),
             runs: plan.runs.len() as u32,
             points: heads.len() as u32,
-            seconds: TimeEstimate {
-                least,
-                most: (!open_ended && !goes_on).then_some(least),
-            },
+            seconds: TimeEstimate { least, most: None },
             run_seconds: run_seconds.filter(|_| !heads.is_empty()),
             writes: plan
                 .written
@@ -319,7 +314,7 @@ mod tests {
             found.seconds,
             TimeEstimate {
                 least: 20.0,
-                most: Some(20.0)
+                most: None
             }
         );
         let host = |name: &str, roles: Vec<&'static str>| {

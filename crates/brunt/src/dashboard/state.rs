@@ -301,8 +301,8 @@ impl State {
         now.since(self.begin)
     }
 
-    /// Remaining time: estimated from finished runs of the same point, else from the workload's stated time, else from
-    /// the other runs so far. `None` while unknown.
+    /// Remaining time: estimated from finished runs of the same point, else from the workload's stated time and from how
+    /// much longer finished runs took, else from the other runs so far. `None` while unknown.
     pub fn left(&self, now: Nanos) -> Option<Duration> {
         let mut left = Duration::ZERO;
         for (place, point) in self.order.iter().enumerate().skip(self.done) {
@@ -326,12 +326,30 @@ impl State {
             return Some(*sum / *count);
         }
         if let Some(stated) = self.stated[point] {
-            return Some(stated);
+            // Jobs take no time of their own.
+            let excess = match stated.is_zero() {
+                true => Duration::ZERO,
+                false => self.excess(),
+            };
+            return Some(stated + excess);
         }
         let (count, sum) = self.took.values().fold((0, Duration::ZERO), |all, took| {
             (all.0 + took.0, all.1 + took.1)
         });
         (count > 0).then(|| sum / count)
+    }
+
+    /// How much longer than stated finished runs took on average: for connections, links, faults and idle time.
+    fn excess(&self) -> Duration {
+        let (mut runs, mut all) = (0, Duration::ZERO);
+        for (point, (count, sum)) in &self.took {
+            let stated = self.stated[*point].filter(|stated| !stated.is_zero());
+            if let Some(stated) = stated {
+                runs += count;
+                all += sum.saturating_sub(stated * *count);
+            }
+        }
+        all / runs.max(1)
     }
 
     /// Progress of the experiment from 0 to 1: by time, or by runs while the time is unknown.
@@ -567,13 +585,13 @@ pub mod tests {
         state.event(&Event::RunBegins(first.clone().into()), at(0));
         assert_eq!(state.left(at(4000)), Some(Duration::from_secs(36)));
         assert!((state.progress(at(4000)) - 0.1).abs() < 1e-9);
-        // The run took longer than stated, and so will the other run of the same point.
+        // The run took longer than stated, and so will the others.
         let (stated, took) = (Duration::from_secs(10), Duration::from_secs(14));
         assert_eq!(state.left(at(14_000)), Some(stated * 3));
         let mut took_point = state.took.clone();
         took_point.insert(first.point as usize, (1, took));
         (state.took, state.done) = (took_point, 1);
-        assert_eq!(state.left(at(14_000)), Some(stated * 2 + took));
+        assert_eq!(state.left(at(14_000)), Some(took * 3));
         assert!(state.progress(at(10_000_000)) <= 0.99);
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use brunt_capture::trace::lake;
 use brunt_core::units::counted;
 use brunt_lake::check::{Problem, Repaired};
+use brunt_lake::delta::LogRepair;
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
@@ -16,13 +17,14 @@ use crate::cli::{Done, Failure, Output};
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # is everything present and unchanged?\n  brunt lake check LAKE\n\n  # restore a lost \
-                  or damaged catalog\n  brunt lake check LAKE --repair"
+                  or damaged catalog, or a Delta Lake log\n  brunt lake check LAKE --repair"
 )]
 pub struct CheckArgs {
     /// Folder of a trace or lake.
     folder: PathBuf,
 
-    /// Restore the catalog from one of its copies (_catalog_copies) or, failing that, from the metadata in the parts.
+    /// Restore the catalog from one of its copies (_catalog_copies) or, failing that, from the metadata in the parts; and
+    /// rewrite damaged Delta Lake logs from the catalog.
     #[arg(long)]
     repair: bool,
 
@@ -34,12 +36,16 @@ pub struct CheckArgs {
 
 pub fn run(args: &CheckArgs, output: &Output) -> Done {
     let folder = &args.folder;
-    let mut repaired = None;
+    let (mut repaired, mut logs) = (None, Vec::new());
     if args.repair {
         let _lock = super::while_nobody_moves(folder)?;
         let done = lake::repair(folder, args.without_lost).map_err(super::failure)?;
         output.line(told(&done));
         repaired = Some(done);
+        logs = lake::repair_logs(folder).map_err(Failure::failed)?;
+        for log in &logs {
+            output.line(told_log(log));
+        }
     }
     let checked = lake::check(folder).map_err(super::failure)?;
     for problem in &checked.problems {
@@ -60,6 +66,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
         "rows": checked.rows,
         "problems": problems,
         "repaired": repaired.as_ref().map(told),
+        "repaired_logs": logs.iter().map(told_log).collect::<Vec<_>>(),
     }));
     if problems.is_empty() {
         return Ok(());
@@ -67,10 +74,28 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     let found = counted(problems.len(), "problem");
     let failure = Failure::failed(format_args!("{}: {found} found", folder.display()));
     let is_of_catalog = checked.problems.iter().any(Problem::is_of_catalog);
-    Err(match is_of_catalog && !args.repair {
-        true => failure.advise("`brunt lake check --repair` restores a catalog"),
-        false => failure,
+    let is_of_log = checked.problems.iter().any(Problem::is_of_log);
+    Err(match (is_of_catalog, is_of_log) {
+        _ if args.repair => failure,
+        (true, _) => failure.advise("`brunt lake check --repair` restores a catalog"),
+        (false, true) => {
+            failure.advise("`brunt lake check --repair` rewrites Delta Lake logs from the catalog")
+        }
+        (false, false) => failure,
     })
+}
+
+/// Describes what a repair did with a Delta Lake log.
+fn told_log(repaired: &LogRepair) -> String {
+    match repaired {
+        LogRepair::Mended { table } => format!(
+            "repaired    {table}: the checkpoint and checksums of its Delta Lake log were written again"
+        ),
+        LogRepair::Rewritten { table, aside } => format!(
+            "repaired    {table}: its Delta Lake log was rewritten from the catalog; the old one is {}",
+            aside.display()
+        ),
+    }
 }
 
 /// Describes what a repair did.
