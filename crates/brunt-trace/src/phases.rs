@@ -384,7 +384,7 @@ mod tests {
             runs.finish(),
             Runs {
                 runs: 3,
-                mean_requests: 5.0 / 3.0,
+                mean_requests: Some(5.0 / 3.0),
                 longest_requests: 3
             }
         );
