@@ -26,6 +26,6 @@ WITH called AS (
 )
 SELECT what, cast(entries AS BIGINT) AS entries, cast(top_operations AS BIGINT) AS top25_operations,
        cast(top_bytes AS BIGINT) AS top25_bytes,
-       top_operations / cast(greatest(total.operations, 1) AS DOUBLE) AS top25_operations_share,
-       top_bytes / cast(greatest(total.bytes, 1) AS DOUBLE) AS top25_bytes_share
+       top_operations / cast(nullif(total.operations, 0) AS DOUBLE) AS top25_operations_share,
+       top_bytes / cast(nullif(total.bytes, 0) AS DOUBLE) AS top25_bytes_share
 FROM top CROSS JOIN total ORDER BY what

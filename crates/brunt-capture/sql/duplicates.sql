@@ -16,6 +16,6 @@ WITH placed AS (
 SELECT cast(n - written AS BIGINT) AS blocks_read, cast(written AS BIGINT) AS blocks_written,
        cast(zeros AS BIGINT) AS blocks_of_zeros, cast(placed AS BIGINT) AS different_blocks,
        cast(contents AS BIGINT) AS different_contents,
-       cast(zeros AS DOUBLE) / greatest(n, 1) AS zero_share,
-       CASE WHEN placed = 0 THEN 0e0 ELSE 1e0 - cast(contents AS DOUBLE) / placed END AS duplicate_share
+       cast(zeros AS DOUBLE) / nullif(n, 0) AS zero_share,
+       1e0 - cast(contents AS DOUBLE) / nullif(placed, 0) AS duplicate_share
 FROM blocks CROSS JOIN counted

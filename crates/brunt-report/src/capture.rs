@@ -85,7 +85,10 @@ fn glance(report: &Report, source: &Source) -> Glance {
         operations_card(report),
         Card {
             name: "On the wire".into(),
-            value: format!("{} Gb/s", crate::format::three(report.wire_gbit_per_s)),
+            value: report.wire_gbit_per_s.map_or_else(
+                || "–".into(),
+                |rate| format!("{} Gb/s", crate::format::three(rate)),
+            ),
             uncertainty: String::new(),
             details: vec![
                 data(bytes(|i| i.read_bytes), "data read"),
@@ -141,7 +144,10 @@ fn operations_card(report: &Report) -> Card {
     };
     Card {
         name: "Operations".into(),
-        value: format!("{} per second", count(report.operations_per_s.round())),
+        value: report.operations_per_s.map_or_else(
+            || "–".into(),
+            |rate| format!("{} per second", count(rate.round())),
+        ),
         uncertainty: String::new(),
         details: vec![
             ("all".into(), count(report.operations as f64)),
@@ -152,8 +158,10 @@ fn operations_card(report: &Report) -> Card {
             (
                 "outstanding, mean · most".into(),
                 known(format!(
-                    "{:.1} · {}",
-                    report.profile.outstanding_mean, report.profile.outstanding_max
+                    "{} · {}",
+                    (report.profile.outstanding_mean)
+                        .map_or_else(|| "–".into(), |mean| format!("{mean:.1}")),
+                    report.profile.outstanding_max
                 )),
             ),
         ],
@@ -474,8 +482,8 @@ fn workload(report: &Report) -> Option<Section> {
                 "{} blocks of 512 bytes read and {} written; {} were duplicates, {} zeros",
                 count(d.blocks_read as f64),
                 count(d.blocks_written as f64),
-                Unit::Share.show(d.duplicate_share),
-                Unit::Share.show(d.zero_share)
+                Unit::Share.show_known(d.duplicate_share),
+                Unit::Share.show_known(d.zero_share)
             ),
         ));
     }
@@ -491,8 +499,8 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     section.prose(format!(
         "{} in total. The 25 busiest account for {} of the operations, the 25 with the most data for {} of the bytes.{}",
         ranking.count_kind.show(count(ranking.count as f64)),
-        Unit::Share.show(ranking.top25_operations_share),
-        Unit::Share.show(ranking.top25_bytes_share),
+        Unit::Share.show_known(ranking.top25_operations_share),
+        Unit::Share.show_known(ranking.top25_bytes_share),
         if ranking.forgotten > 0 {
             format!(" {} inactive ones were dropped to save memory.", count(ranking.forgotten as f64))
         } else {

@@ -30,6 +30,11 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// Formats a value of this unit, or a dash if there is none.
+    pub fn show_known(self, value: Option<f64>) -> String {
+        value.map_or_else(|| "–".into(), |value| self.show(value))
+    }
+
     /// Formats a value of this unit.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {

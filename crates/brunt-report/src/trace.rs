@@ -102,8 +102,10 @@ fn facts(info: &TraceInfo) -> Vec<(String, String)> {
 fn cards(info: &TraceInfo) -> Vec<Card> {
     let share = |op: TraceOp| {
         let counted = info.ops.get(&op).copied().unwrap_or_default();
-        let share = counted.requests as f64 / info.ledger.requests.max(1) as f64;
-        format!("{}, {}", Unit::Share.show(share), size_of(counted.bytes))
+        let all = info.ledger.requests;
+        let share = (all > 0).then(|| counted.requests as f64 / all as f64);
+        let bytes = size_of(counted.bytes);
+        format!("{}, {bytes}", Unit::Share.show_known(share))
     };
     let known = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.1}"));
     let rate = info
@@ -148,10 +150,15 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
             value: size_of(info.footprint.bytes),
             uncertainty: plus_minus(info.footprint.standard_error),
             details: vec![
-                ("sequential".into(), Unit::Share.show(info.sequential_share)),
+                (
+                    "sequential".into(),
+                    Unit::Share.show_known(info.sequential_share),
+                ),
                 (
                     "requests of a run, mean".into(),
-                    format!("{:.2}", info.runs.mean_requests),
+                    info.runs
+                        .mean_requests
+                        .map_or("–".into(), |mean| format!("{mean:.2}")),
                 ),
                 (
                     "first accesses".into(),

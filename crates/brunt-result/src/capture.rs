@@ -24,10 +24,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Calls seen.
     pub operations: u64,
-    /// Calls per second.
-    pub operations_per_s: f64,
-    /// Gigabits per second on the wire.
-    pub wire_gbit_per_s: f64,
+    /// Calls per second; `None` if all packets have the same time.
+    pub operations_per_s: Option<f64>,
+    /// Gigabits per second on the wire; `None` as above.
+    pub wire_gbit_per_s: Option<f64>,
     /// Figures by operation.
     pub by_operation: Vec<OperationRow>,
     /// The workload profile, as needed for sizing.
@@ -118,8 +118,8 @@ pub struct ProfileRow {
     /// Standard error of the two working-set estimates, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_set_error_percent: Option<f64>,
-    /// Mean number of outstanding calls over time.
-    pub outstanding_mean: f64,
+    /// Mean number of outstanding calls over time; `None` if all packets have the same time.
+    pub outstanding_mean: Option<f64>,
     /// Maximum number of outstanding calls that a new call found.
     pub outstanding_max: u32,
 }
@@ -130,11 +130,13 @@ pub struct ProfileRow {
 pub struct DuplicateRow {
     pub blocks_read: u64,
     pub blocks_written: u64,
-    pub duplicate_share: f64,
+    /// `None` without blocks.
+    pub duplicate_share: Option<f64>,
     /// Standard error of `duplicate_share`, from two estimates over different blocks; `None` without blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_share_error: Option<f64>,
-    pub zero_share: f64,
+    /// `None` without blocks.
+    pub zero_share: Option<f64>,
 }
 
 /// How accurately a count is known.
@@ -171,10 +173,11 @@ pub struct Ranking {
     pub count_kind: CountKind,
     /// Entries dropped for lack of room; all of them were light.
     pub forgotten: u64,
-    /// Share of all operations that belongs to the 25 entries with the most operations.
-    pub top25_operations_share: f64,
-    /// Share of all bytes that belongs to the 25 entries with the most bytes.
-    pub top25_bytes_share: f64,
+    /// Share of all operations that belongs to the 25 entries with the most operations;
+    /// `None` without operations.
+    pub top25_operations_share: Option<f64>,
+    /// Share of all bytes that belongs to the 25 entries with the most bytes; `None` without bytes.
+    pub top25_bytes_share: Option<f64>,
     /// Entries among the top 25 by operations, by bytes or by time.
     pub top: Vec<HotRow>,
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use brunt_core::HyperLogLog;
 use brunt_core::random::Random;
+use brunt_core::{HyperLogLog, SizerCounts, SizerProfile, SizerTransfers};
 use serde::Serialize;
 
 use crate::info::TraceInfo;
@@ -49,7 +49,8 @@ pub struct TraceModel {
     pub zones: Vec<f64>,
     /// How far each part of the model is from the trace.
     pub distances: Vec<ModelDistance>,
-    /// Input for a sizing tool.
+    /// Input for a sizing tool. That of a captured trace comes from its operations instead: they have clients,
+    /// and the bytes that were moved.
     pub sizer: SizerProfile,
 }
 
@@ -62,29 +63,6 @@ pub struct ModelDistance {
     pub distance: f64,
     /// What the number measures.
     pub measure: &'static str,
-}
-
-/// The values that a sizing tool needs. All are of reads and writes; flushes and unmaps are not among them.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct SizerProfile {
-    /// Reads and writes per second, from the first of them to the last; `None` if all came at the same time.
-    pub mean_per_s: Option<f64>,
-    /// Highest number of reads and writes in one second; seconds count from the first of them.
-    pub peak_per_s: u64,
-    /// Distinct bytes touched by random reads, in 4 KiB blocks (± 0.8 %).
-    pub random_read_working_set_bytes: u64,
-    /// Share of all reads and writes.
-    pub random_read: f64,
-    /// See `random_read`.
-    pub random_write: f64,
-    /// See `random_read`.
-    pub sequential_read: f64,
-    /// See `random_read`.
-    pub sequential_write: f64,
-    /// Mean size of reads in bytes.
-    pub read_bytes: f64,
-    /// Mean size of writes in bytes.
-    pub write_bytes: f64,
 }
 
 /// Collects what a model needs in addition to [`TraceInfo`].
@@ -133,9 +111,8 @@ impl TransferTimes {
         self.peak = self.peak.max(self.in_second);
     }
 
-    fn mean_per_s(&self) -> Option<f64> {
-        let span_ns = self.most_ns - self.least_ns;
-        (span_ns > 0).then(|| self.count as f64 * 1e9 / span_ns as f64)
+    fn span_ns(&self) -> u64 {
+        self.most_ns - self.least_ns
     }
 }
 
@@ -220,10 +197,7 @@ impl ModelFitter {
     /// The model, once the whole trace has been added; `None` without reads or writes, or if the trace spans no time.
     pub fn finish(&self, info: &TraceInfo) -> Option<TraceModel> {
         let moved: u64 = self.kinds.iter().flatten().sum();
-        let rate = info.rate.mean_per_s?;
-        if moved == 0 {
-            return None;
-        }
+        let (rate, sequential) = (info.rate.mean_per_s?, info.sequential_share?);
         let of = |op: TraceOp| info.ops.get(&op).copied().unwrap_or_default();
         let unmaps = of(TraceOp::Unmap).requests;
         let made = (moved + unmaps) as f64;
@@ -239,13 +213,13 @@ impl ModelFitter {
             read: of(TraceOp::Read).requests as f64 / made,
             trim: unmaps as f64 / made,
             sizes,
-            sequential: info.sequential_share,
+            sequential,
             rate,
             burst,
             region_bytes,
             zones,
             distances: Vec::new(),
-            sizer: self.sizer(info, moved),
+            sizer: self.sizer(info),
         };
         let requests = info.ledger.requests.max(1) as f64;
         let mut far = |part, distance: f64, measure| {
@@ -267,7 +241,7 @@ impl ModelFitter {
         );
         far(
             "runs",
-            self.run_distance(info.sequential_share),
+            self.run_distance(sequential),
             "Kolmogorov-Smirnov distance of the lengths of sequential runs, which are geometric in the model",
         );
         let arrivals = self.arrival_distance(rate, burst);
@@ -283,11 +257,11 @@ impl ModelFitter {
             measure: "Kolmogorov-Smirnov distance of addresses",
         });
         let reuse = reuse_distance(&model, info);
-        model.distances.push(ModelDistance {
+        model.distances.extend(reuse.map(|distance| ModelDistance {
             part: "reuse",
-            distance: reuse,
+            distance,
             measure: "largest difference of what an LRU cache of any size would answer, by simulation",
-        });
+        }));
         Some(model)
     }
 
@@ -374,28 +348,23 @@ impl ModelFitter {
         most
     }
 
-    fn sizer(&self, info: &TraceInfo, moved: u64) -> SizerProfile {
-        let share = |count: u64| count as f64 / moved as f64;
-        let mean = |op: TraceOp| {
-            let counted = info.ops.get(&op).copied().unwrap_or_default();
-            counted.bytes as f64 / counted.requests.max(1) as f64
+    fn sizer(&self, info: &TraceInfo) -> SizerProfile {
+        let transfers = |op: TraceOp| {
+            let [random, sequential] = self.kinds[usize::from(op == TraceOp::Write)];
+            SizerTransfers {
+                count: random + sequential,
+                sequential,
+                bytes: info.ops.get(&op).map_or(0, |counted| counted.bytes),
+            }
         };
-        let [
-            [random_read, sequential_read],
-            [random_write, sequential_write],
-        ] = self.kinds.map(|kind| kind.map(share));
-        SizerProfile {
-            mean_per_s: self.transfers.mean_per_s(),
+        let counts = SizerCounts {
+            reads: transfers(TraceOp::Read),
+            writes: transfers(TraceOp::Write),
+            span_ns: self.transfers.span_ns(),
             peak_per_s: self.transfers.peak,
-            random_read_working_set_bytes: (self.random_reads.estimate() * BLOCK_BYTES as f64)
-                as u64,
-            random_read,
-            random_write,
-            sequential_read,
-            sequential_write,
-            read_bytes: mean(TraceOp::Read),
-            write_bytes: mean(TraceOp::Write),
-        }
+            random_read_working_set_bytes: self.random_reads.count() * BLOCK_BYTES,
+        };
+        counts.profile()
     }
 }
 
@@ -415,8 +384,9 @@ fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
 }
 
 /// The largest difference in cache hit ratio between the trace and requests generated from the model.
-fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
-    let Some(trace) = &info.reuse else { return 0.0 };
+/// `None` if one of them has no block.
+fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> Option<f64> {
+    let trace = info.reuse.as_ref()?;
     let (mut random, mut sampler) = (Random::new(1), ReuseSampler::default());
     let zone_bytes = (model.region_bytes / ZONES as u64).max(1);
     let mut next = 0u64;
@@ -436,9 +406,7 @@ fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
         }
         next = next.saturating_add(size);
     }
-    let Some(made) = sampler.finish() else {
-        return 0.0;
-    };
+    let made = sampler.finish()?;
     let longest = trace.caches.len().max(made.caches.len());
     let at = |caches: &[crate::CacheShare], class: usize| {
         caches
@@ -446,9 +414,9 @@ fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
             .or(caches.last())
             .map_or(0.0, |cache| cache.share)
     };
-    (0..longest)
-        .map(|class| (at(&trace.caches, class) - at(&made.caches, class)).abs())
-        .fold(0.0, f64::max)
+    let differences =
+        (0..longest).map(|class| (at(&trace.caches, class) - at(&made.caches, class)).abs());
+    Some(differences.fold(0.0, f64::max))
 }
 
 fn pick<T>(items: &[T], share: impl Fn(&T) -> f64, mut left: f64) -> Option<&T> {
@@ -574,7 +542,7 @@ mod tests {
             assert!(distance.distance < 0.1, "{distance:?}");
         }
         assert!(
-            (model.sizer.random_read - 0.7).abs() < 0.03
+            (model.sizer.random_read.unwrap() - 0.7).abs() < 0.03
                 && model.sizer.random_read_working_set_bytes > 10 << 20
         );
     }
@@ -589,14 +557,14 @@ mod tests {
             at(5, TraceOp::Read),
             at(9, TraceOp::Write),
         ]);
-        assert_eq!(fitter.transfers.mean_per_s(), Some(5.0));
+        assert_eq!(fitter.transfers.span_ns(), 400_000_000);
         fitter.add(&[at(14, TraceOp::Read), at(14, TraceOp::Unmap)]);
         fitter.add(&[at(25, TraceOp::Read), at(80, TraceOp::Flush)]);
-        assert_eq!(fitter.transfers.mean_per_s(), Some(2.0));
+        assert_eq!(fitter.transfers.span_ns(), 2_000_000_000);
         assert_eq!(fitter.transfers.peak, 3);
         let mut one = ModelFitter::default();
         one.add(&[at(0, TraceOp::Flush), at(5, TraceOp::Read)]);
-        assert_eq!((one.transfers.mean_per_s(), one.transfers.peak), (None, 1));
+        assert_eq!((one.transfers.span_ns(), one.transfers.peak), (0, 1));
     }
 
     /// Geometric run lengths are the model's own; runs of equal length are as far from it as theory says.

@@ -59,8 +59,8 @@ pub struct TraceInfo {
     pub over_time: Vec<Stretch>,
     /// The bytes that reads and writes touched.
     pub footprint: Footprint,
-    /// Share of reads and writes that start where the previous one on their device ended.
-    pub sequential_share: f64,
+    /// Share of reads and writes that start where the previous one on their device ended; `None` if there are none.
+    pub sequential_share: Option<f64>,
     /// Runs of requests that each start where the previous one on their device ended.
     pub runs: Runs,
     /// The 1 MiB extents in which most requests start, at most ten, busiest first.
@@ -342,11 +342,7 @@ impl Summarizer {
                 standard_error: self.blocks.standard_error(),
                 end_bytes: self.end_bytes,
             },
-            sequential_share: if moved == 0 {
-                0.0
-            } else {
-                self.sequential as f64 / moved as f64
-            },
+            sequential_share: (moved > 0).then(|| self.sequential as f64 / moved as f64),
             runs: self.runs.finish(),
             hot_extents: self.hot.finish(devices),
             working_sets: if in_order {
@@ -440,8 +436,8 @@ mod tests {
         let blocks = info.footprint.bytes as f64 / 4096.0;
         assert!((blocks - 40.0).abs() < 1.5, "{blocks}");
         assert!(
-            (info.sequential_share - 39.0 / 41.0).abs() < 1e-9,
-            "{}",
+            (info.sequential_share.unwrap() - 39.0 / 41.0).abs() < 1e-9,
+            "{:?}",
             info.sequential_share
         );
         // 42 requests in 20 seconds: four in ten of them, none in nine, two in one.
@@ -461,8 +457,11 @@ mod tests {
         );
         assert_eq!(
             (empty.span_s, empty.sequential_share, empty.footprint.bytes),
-            (0.0, 0.0, 0)
+            (0.0, None, 0)
         );
+        assert_eq!((empty.runs.runs, empty.runs.mean_requests), (0, None));
+        let flush = info(&[request(0, TraceOp::Flush, 0, 0)], 0);
+        assert_eq!(flush.sequential_share, None);
         let huge = info(&[request(u64::MAX, TraceOp::Write, u64::MAX, u32::MAX)], 0);
         assert_eq!(huge.footprint.end_bytes, u64::MAX);
         let back = [

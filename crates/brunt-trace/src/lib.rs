@@ -40,7 +40,7 @@ mod write;
 pub use columns::{ColumnMap, ColumnsError};
 pub use digest::{DigestBuilder, StreamDigest};
 pub use error::TraceError;
-pub use fit::{ModelDistance, ModelFitter, SizerProfile, TraceModel};
+pub use fit::{ModelDistance, ModelFitter, TraceModel};
 pub use format::{
     DamagedRow, Decode, EventCounts, Format, FormatOptions, ReadingKey, TracedEvent, Unstated,
 };

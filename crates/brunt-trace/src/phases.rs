@@ -171,8 +171,8 @@ impl WorkingSets {
 pub struct Runs {
     /// Number of runs, including those of a single request.
     pub runs: u64,
-    /// Mean requests per run.
-    pub mean_requests: f64,
+    /// Mean requests per run; `None` without runs.
+    pub mean_requests: Option<f64>,
     /// Requests of the longest run.
     pub longest_requests: u64,
 }
@@ -204,14 +204,9 @@ impl RunCounter {
 
     /// The result.
     pub fn finish(&self) -> Runs {
-        let mean_requests = if self.runs == 0 {
-            0.0
-        } else {
-            self.requests as f64 / self.runs as f64
-        };
         Runs {
             runs: self.runs,
-            mean_requests,
+            mean_requests: (self.runs > 0).then(|| self.requests as f64 / self.runs as f64),
             longest_requests: self.longest,
         }
     }
@@ -389,7 +384,7 @@ mod tests {
             runs.finish(),
             Runs {
                 runs: 3,
-                mean_requests: 5.0 / 3.0,
+                mean_requests: Some(5.0 / 3.0),
                 longest_requests: 3
             }
         );

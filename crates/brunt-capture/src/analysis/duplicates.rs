@@ -67,32 +67,28 @@ impl Duplicates {
         self.blocks
     }
 
-    /// Share of zero-filled blocks among those read and written.
-    pub fn zero_share(&self) -> f64 {
-        let blocks = self.blocks[0] + self.blocks[1];
-        (self.zeros[0] + self.zeros[1]) as f64 / blocks.max(1) as f64
+    /// Share of zero-filled blocks among those read and written; `None` without blocks.
+    pub fn zero_share(&self) -> Option<f64> {
+        let (blocks, zeros): (u64, u64) = (self.blocks.iter().sum(), self.zeros.iter().sum());
+        (blocks > 0).then(|| zeros as f64 / blocks as f64)
     }
 
     /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the
-    /// saving by deduplication.
-    pub fn duplicate_share(&self) -> f64 {
+    /// saving by deduplication. `None` without blocks.
+    pub fn duplicate_share(&self) -> Option<f64> {
         let (contents, placed) = (self.contents.count() as f64, self.placed.count() as f64);
-        if placed == 0.0 {
-            0.0
-        } else {
-            (1.0 - contents / placed).max(0.0)
-        }
+        (placed > 0.0).then(|| (1.0 - contents / placed).max(0.0))
     }
 
     /// Standard error of [`Duplicates::duplicate_share`]; `None` without blocks. The share is the quotient of
     /// two estimated counts, each with its own error.
     pub fn duplicate_share_error(&self) -> Option<f64> {
-        let has_blocks = self.blocks.iter().any(|blocks| *blocks > 0);
         let of_counts = self
             .contents
             .standard_error()
             .hypot(self.placed.standard_error());
-        has_blocks.then(|| (1.0 - self.duplicate_share()) * of_counts)
+        self.duplicate_share()
+            .map(|share| (1.0 - share) * of_counts)
     }
 }
 
@@ -105,6 +101,8 @@ mod tests {
     #[test]
     fn share() {
         let mut duplicates = Duplicates::default();
+        let shares = |of: &Duplicates| (of.duplicate_share(), of.zero_share());
+        assert_eq!(shares(&duplicates), (None, None));
         for pass in 0..2 {
             for block in 0..100_000u64 {
                 let content = if block % 10 < 3 {
@@ -122,11 +120,9 @@ mod tests {
                 duplicates.on_checksums(&run);
             }
         }
-        assert!(
-            (duplicates.duplicate_share() - 0.3).abs() < 0.03,
-            "{}",
-            duplicates.duplicate_share()
-        );
+        let (share, zeros) = shares(&duplicates);
+        assert!((share.unwrap() - 0.3).abs() < 0.03, "{share:?}");
+        assert_eq!(zeros, Some(0.0));
         assert_eq!(duplicates.blocks(), [100_000, 100_000]);
     }
 }

@@ -31,7 +31,7 @@ pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
-pub(crate) use profile::working_set_blocks;
+pub(crate) use profile::{Profile, working_set_blocks};
 pub use report::{Finding, Report};
 pub use table::ANALYSES;
 

@@ -144,13 +144,9 @@ impl ProfileFigures {
     }
 
     /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the
-    /// duration), and the maximum that a call found (with several pipelines, within its own).
-    pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
-        let mean = if duration_s > 0.0 {
-            self.waited_ns as f64 * 1e-9 / duration_s
-        } else {
-            0.0
-        };
+    /// duration; `None` if that is zero), and the maximum that a call found (with several pipelines, within its own).
+    pub fn outstanding(&self, duration_s: f64) -> (Option<f64>, u32) {
+        let mean = (duration_s > 0.0).then(|| self.waited_ns as f64 * 1e-9 / duration_s);
         (mean, self.outstanding_max)
     }
 }
@@ -298,6 +294,7 @@ mod tests {
             (None, None)
         );
         // 3000 calls of 2 ms in 1.5 s.
-        assert_eq!(figures.outstanding(1.5), (4.0, 4));
+        assert_eq!(figures.outstanding(1.5), (Some(4.0), 4));
+        assert_eq!(figures.outstanding(0.0), (None, 4));
     }
 }

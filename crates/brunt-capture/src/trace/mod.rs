@@ -28,6 +28,7 @@ mod recorder;
 pub mod repeat;
 mod replay;
 pub(crate) mod rows;
+mod sizer;
 mod sketches;
 mod statistics;
 mod store;
@@ -39,4 +40,5 @@ pub use budget::TraceParts;
 pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
+pub use sizer::sizer;
 pub use store::{OnFull, OnLag, Stop, Tell, TraceOptions};

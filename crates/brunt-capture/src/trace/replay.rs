@@ -78,19 +78,31 @@ pub struct Replayed {
 }
 
 /// The trace being read, and the damage found while reading.
-struct Source {
+pub(super) struct Source {
     snapshot: LakeSnapshot,
     damaged: BTreeSet<String>,
 }
 
 impl Source {
+    pub(super) fn open(folder: &Path) -> Result<Source, ReplayError> {
+        Ok(Source {
+            snapshot: LakeSnapshot::open_whole(folder)?,
+            damaged: BTreeSet::new(),
+        })
+    }
+
+    /// The pipelines that wrote the trace.
+    pub(super) fn pipelines(&self) -> Result<BTreeSet<u16>, ReplayError> {
+        pipelines(&self.snapshot)
+    }
+
     fn note(&mut self, damaged: &[LakeError]) {
         self.damaged
             .extend(damaged.iter().map(LakeError::to_string));
     }
 
     /// Reads all rows of a table.
-    fn read(
+    pub(super) fn read(
         &mut self,
         table: &'static Table,
         mut each: impl FnMut(&Batch),
@@ -104,7 +116,7 @@ impl Source {
     }
 
     /// Rows by pipeline, ordered by an id column.
-    fn runs(
+    pub(super) fn runs(
         &mut self,
         table: &'static Table,
         id: &'static str,
@@ -133,7 +145,7 @@ const fn column(table: &Table, name: &str) -> Column {
 
 macro_rules! view {
     ($name:ident of $table:ident: $($column:literal)*) => {
-        const $name: Table = Table {
+        pub(super) const $name: Table = Table {
             columns: &[$(column(&tables::$table, $column)),*],
             ..tables::$table
         };
@@ -142,6 +154,7 @@ macro_rules! view {
 
 view!(OPERATIONS of OPERATIONS: "record_id" "completion_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
+view!(TIMES of OPERATIONS: "request_first" "latency_ns" "status" "direction");
 view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
 view!(NAMES of NAMES: "record_id" "position" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "entry" "name" "file");
@@ -207,10 +220,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         is_anonymous,
         damaged,
     } = notes(folder)?;
-    let mut source = Source {
-        snapshot: LakeSnapshot::open_whole(folder)?,
-        damaged: BTreeSet::new(),
-    };
+    let mut source = Source::open(folder)?;
     source.note(&damaged);
     let mut notes = missing_parts(&source.snapshot)?;
     if is_anonymous {
@@ -234,7 +244,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     packets(&mut source, &mut all)?;
     checksums(&mut source, &mut all)?;
     // As during the capture: each pipeline is analysed alone, then the results are merged.
-    for pipeline in pipelines(&source.snapshot)? {
+    for pipeline in source.pipelines()? {
         let mut analysis = Analysis::new();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
         feed(
@@ -392,7 +402,7 @@ fn checksums(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayE
 }
 
 /// Client and server of each flow of calls.
-fn flows(source: &mut Source) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
+pub(super) fn flows(source: &mut Source) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
     let mut flows = HashMap::new();
     source.read(&tables::FLOWS, |batch| {
         let ends = batch.texts("source").zip(batch.texts("destination"));
@@ -522,13 +532,13 @@ fn take_entries(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
 
 /// Kinds and protocols by their names in the table. Names that this program doesn't know, written by another
 /// program of this version, count as other RPC.
-struct Known {
+pub(super) struct Known {
     kinds: HashMap<(&'static str, &'static str), OperationKind>,
     protocols: HashMap<&'static str, Protocol>,
 }
 
 impl Known {
-    fn all() -> Known {
+    pub(super) fn all() -> Known {
         Known {
             kinds: OperationKind::all()
                 .map(|kind| ((kind.dissector(), kind.name()), kind))
@@ -551,7 +561,7 @@ impl Known {
 }
 
 /// The operations of a batch as events, each with its record id and server.
-fn events<'b>(
+pub(super) fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
     flows: &'b HashMap<i64, [IpAddress; 2]>,

@@ -275,7 +275,7 @@ fn names_and_bytes() {
     assert_eq!(report.profile.read.operations, row("READ").calls);
     assert!(report.duplicates.blocks_read > 300 && report.duplicates.blocks_written > 300);
     assert!(
-        report.duplicates.duplicate_share > 0.5,
+        report.duplicates.duplicate_share > Some(0.5),
         "the same data in three files"
     );
 }

@@ -14,10 +14,10 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let [read, written] = analysis.all.duplicates.blocks();
-    let (share, zeros) = (
-        analysis.all.duplicates.duplicate_share(),
-        analysis.all.duplicates.zero_share(),
-    );
+    let duplicates = &analysis.all.duplicates;
+    let (Some(share), Some(zeros)) = (duplicates.duplicate_share(), duplicates.zero_share()) else {
+        return;
+    };
     if read + written >= 2048 && share >= 0.2 {
         findings.push(Finding {
             kind: "duplicates".into(),

@@ -48,13 +48,13 @@ fn rank<T: Copy + Ord>(
     name: impl Fn(T) -> String,
 ) -> Ranking {
     let mut top: Vec<usize> = Vec::new();
-    let mut shares = [0.0; 2];
+    let mut shares = [None; 2];
     let keys: [fn(&HotLoad) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
         let first = first_by(&all, key);
         if let Some(share) = shares.get_mut(which) {
             let sum: u64 = first.iter().map(|&i| key(&all[i].1)).sum();
-            *share = sum as f64 / key(total).max(1) as f64;
+            *share = (key(total) > 0).then(|| sum as f64 / key(total) as f64);
         }
         for index in first {
             if key(&all[index].1) > 0 && !top.contains(&index) {
@@ -176,13 +176,9 @@ impl Analysis {
     }
 }
 
-/// A rate; zero if the duration is zero.
-fn per_second(amount: f64, duration_s: f64) -> f64 {
-    if duration_s > 0.0 {
-        amount / duration_s
-    } else {
-        0.0
-    }
+/// A rate; `None` if the duration is zero.
+fn per_second(amount: f64, duration_s: f64) -> Option<f64> {
+    (duration_s > 0.0).then(|| amount / duration_s)
 }
 
 /// Number of directories; evicted files may have been in others.

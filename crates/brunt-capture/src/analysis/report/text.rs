@@ -78,10 +78,14 @@ pub fn text(report: &Report) -> String {
             "INVALID: the ledger does not add up; this is a defect of brunt.\n"
         );
     }
+    let (rate, wire) = (
+        known(report.operations_per_s, |rate| format!("{rate:.0}")),
+        known(report.wire_gbit_per_s, |rate| format!("{rate:.3}")),
+    );
     let _ = writeln!(
         o,
-        "{} operations in {:.3} s: {:.0} per second, {:.3} Gb/s on the wire",
-        report.operations, report.duration_s, report.operations_per_s, report.wire_gbit_per_s
+        "{} operations in {:.3} s: {rate} per second, {wire} Gb/s on the wire",
+        report.operations, report.duration_s
     );
     let _ = writeln!(o, "\nFindings");
     if report.findings.is_empty() {
@@ -194,8 +198,9 @@ fn write_profile(report: &Report, o: &mut String) {
     let _ = match report.is_answered() {
         true => writeln!(
             o,
-            "; {:.1} calls at a time, {} at most",
-            p.outstanding_mean, p.outstanding_max
+            "; {} calls at a time, {} at most",
+            known(p.outstanding_mean, |mean| format!("{mean:.1}")),
+            p.outstanding_max
         ),
         false => writeln!(o),
     };
@@ -205,11 +210,11 @@ fn write_profile(report: &Report, o: &mut String) {
             format!(" (standard error {:.1})", 100.0 * error)
         });
         let blocks = format!(
-            "512-byte blocks: {} read, {} written; {:.1} % duplicates{error}, {:.1} % zeros",
+            "512-byte blocks: {} read, {} written; {} % duplicates{error}, {} % zeros",
             d.blocks_read,
             d.blocks_written,
-            100.0 * d.duplicate_share,
-            100.0 * d.zero_share
+            known(d.duplicate_share, |share| format!("{:.1}", 100.0 * share)),
+            known(d.zero_share, |share| format!("{:.1}", 100.0 * share))
         );
         wrap(o, " ", &blocks);
     }
@@ -337,16 +342,22 @@ fn write_tunnels(report: &Report, o: &mut String) {
     }
 }
 
+/// A figure as text, or a dash if there is none.
+fn known(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    figure.map_or_else(|| "-".into(), show)
+}
+
 fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bool) {
     if ranking.top.is_empty() {
         return;
     }
+    let percent = |share| known(share, |share| format!("{:.0}", 100.0 * share));
     let _ = writeln!(
         o,
-        "\nHottest {title}, of {}\n  the top 25 take {:.0} % of operations, {:.0} % of bytes",
+        "\nHottest {title}, of {}\n  the top 25 take {} % of operations, {} % of bytes",
         ranking.count_kind.show(ranking.count.to_string()),
-        100.0 * ranking.top25_operations_share,
-        100.0 * ranking.top25_bytes_share
+        percent(ranking.top25_operations_share),
+        percent(ranking.top25_bytes_share)
     );
     for row in ranking.top.iter().take(PRINTED) {
         let _ = writeln!(

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use brunt_capture::trace::{is_trace, sizer};
 use brunt_trace::{ModelDistance, ModelFitter, Summarizer, TraceError};
 
 use super::{ReadArgs, failure};
@@ -38,11 +39,16 @@ pub fn run(args: &FitArgs, output: &Output) -> Done {
         }
     }
     let info = summarizer.finish(&reader);
-    let model = fitter.finish(&info).ok_or_else(|| {
+    let mut model = fitter.finish(&info).ok_or_else(|| {
         Failure::failed(
             "the trace has no reads or writes, or all of them at the same time, so no model can be fitted",
         )
     })?;
+    if args.file.is_dir() && is_trace(&args.file) {
+        let sizer = sizer(&args.file, &mut || output.is_interrupted()).map_err(Failure::failed)?;
+        model.sizer =
+            sizer.ok_or_else(|| Failure::failed("interrupted before the trace was read again"))?;
+    }
     if let Some(out) = &args.out {
         let name = args
             .file
@@ -63,12 +69,14 @@ pub fn run(args: &FitArgs, output: &Output) -> Done {
         output.line(format_args!("{part:<12} {distance:.4} ({measure})"));
     }
     let sizer = &model.sizer;
-    let share = |share: f64| share * 100.0;
+    let share = |share: Option<f64>| {
+        share.map_or_else(|| "-".to_string(), |share| format!("{:.1}", share * 100.0))
+    };
     let mean = sizer
         .mean_per_s
         .map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
     output.line(format_args!(
-        "sizer        {mean} on average, {}/s at most; random reads {:.1} % over {} bytes, random writes {:.1} %",
+        "sizer        {mean} on average, {}/s at most; random reads {} % over {} bytes, random writes {} %",
         sizer.peak_per_s,
         share(sizer.random_read),
         sizer.random_read_working_set_bytes,

@@ -198,14 +198,18 @@ fn locality(info: &TraceInfo, output: &Output) {
     output.line(format_args!(
         "footprint    {bytes} ± {error:.1} % in blocks of 4 KiB, up to {end}"
     ));
-    output.line(format_args!(
-        "sequential   {:.1} % begin where the one before ended",
-        info.sequential_share * 100.0
-    ));
-    let (mean, longest) = (info.runs.mean_requests, count(info.runs.longest_requests));
-    output.line(format_args!(
-        "runs         {mean:.2} requests on average, the longest {longest}"
-    ));
+    if let Some(share) = info.sequential_share {
+        output.line(format_args!(
+            "sequential   {:.1} % begin where the one before ended",
+            share * 100.0
+        ));
+    }
+    if let Some(mean) = info.runs.mean_requests {
+        let longest = count(info.runs.longest_requests);
+        output.line(format_args!(
+            "runs         {mean:.2} requests on average, the longest {longest}"
+        ));
+    }
     let hot = info.hot_extents.iter().take(3).map(|hot| {
         let at = format_size(hot.offset_bytes);
         format!(

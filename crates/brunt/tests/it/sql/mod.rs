@@ -3,6 +3,7 @@
 
 mod answers;
 mod checks;
+mod sizer;
 mod sketches;
 mod troubled;
 
