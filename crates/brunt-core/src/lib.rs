@@ -22,6 +22,7 @@ mod prefetch;
 pub mod quantity;
 pub mod random;
 mod rank;
+pub mod share;
 pub mod sketch;
 pub mod transfer;
 pub mod units;
