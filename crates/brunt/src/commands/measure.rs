@@ -419,7 +419,7 @@ mod tests {
             (workload.read, workload.flush_every, workload.workers),
             (0.7, 32, 2)
         );
-        assert!(workload.sync.is_stable());
+        assert!(workload.writes_are_stable());
         assert_eq!(
             mixed.allow_overwrite,
             ["/a/x.img", "iscsi://host/iqn.a:b/0"]
