@@ -11,7 +11,7 @@ use crate::summary::{PointSummary, RunSummary};
 
 /// One figure of the complete runs of all points.
 pub struct CorrelatedFigure {
-    get: fn(&RunSummary) -> Option<f64>,
+    get: Box<dyn Fn(&RunSummary) -> Option<f64>>,
     /// Position of each run, by its number among all runs; runs of jobs are left out.
     places: BTreeMap<u32, u32>,
     correlation: RunCorrelation,
@@ -19,7 +19,10 @@ pub struct CorrelatedFigure {
 
 impl CorrelatedFigure {
     /// Measures how correlated the figure is in consecutive runs.
-    pub fn of(points: &[PointSummary], get: fn(&RunSummary) -> Option<f64>) -> CorrelatedFigure {
+    pub fn of(
+        points: &[PointSummary],
+        get: impl Fn(&RunSummary) -> Option<f64> + 'static,
+    ) -> CorrelatedFigure {
         let heads = || points.iter().filter(|point| point.part_of.is_none());
         let mut orders: Vec<u32> = heads()
             .flat_map(|point| &point.runs)
@@ -28,7 +31,7 @@ impl CorrelatedFigure {
         orders.sort_unstable();
         let places = orders.into_iter().zip(0..).collect();
         let mut figure = CorrelatedFigure {
-            get,
+            get: Box::new(get),
             places,
             correlation: RunCorrelation::NONE,
         };
@@ -40,7 +43,7 @@ impl CorrelatedFigure {
     /// The figure in each complete run of a point, with the run's position in the order of all runs. A job's run has
     /// the position of the run that it was part of.
     pub fn runs(&self, point: &PointSummary) -> Vec<(u32, f64)> {
-        self.parts(point, self.get)
+        self.parts(point, &self.get)
     }
 
     /// The correlation of consecutive runs.
@@ -50,7 +53,7 @@ impl CorrelatedFigure {
 
     /// Mean over the complete runs of a point.
     pub fn estimate(&self, point: &PointSummary) -> Option<Estimate> {
-        self.estimate_part(point, self.get)
+        self.estimate_part(point, &self.get)
     }
 
     /// Mean of a part of each run.
