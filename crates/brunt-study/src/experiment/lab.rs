@@ -322,6 +322,7 @@ link_delay = ["1ms", "5ms"]
     /// key and both forms.
     #[test]
     fn shares_are_numbers_or_percentages() {
+        // Long because it is one list of checks for each key.
         let set = |key: &str, value: &str| match key.split_once('.') {
             Some((table, key)) => {
                 let rest = ["to_bad", "to_good"].map(|needed| match needed == key {
