@@ -20,6 +20,9 @@ pub(super) struct Cells<'a> {
     pub max_us: Option<f64>,
 }
 
+/// A value for each percentile, and the width of its interval if that has a column.
+type PercentileCells = Vec<(String, Option<String>)>;
+
 /// The columns of percentiles.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a>(pub &'a [Percentile]);
@@ -70,7 +73,7 @@ impl Columns<'_> {
         self,
         label: &str,
         [rate, rate_width, bytes]: [String; 3],
-        (mean, percentiles, max): (String, Vec<(String, Option<String>)>, String),
+        (mean, percentiles, max): (String, PercentileCells, String),
     ) -> String {
         let mut line = format!("{label:<LABEL$}{rate:>10} {rate_width:>5} {bytes:>5} {mean:>6}");
         for (one, (value, interval)) in self.0.iter().zip(percentiles) {
