@@ -22,6 +22,7 @@ mod prefetch;
 pub mod quantity;
 pub mod random;
 mod rank;
+pub mod share;
 mod sizer;
 pub mod sketch;
 pub mod transfer;

@@ -103,7 +103,7 @@ fn changes(results: &[String], series: &[HistorySeries]) -> Section {
             };
             vec![
                 Cell::text(&series.label),
-                Cell::text(series.metric),
+                Cell::text(&*series.metric),
                 Cell::text(format!("{}: {}", found.result + 1, results[found.result])),
                 Cell::number(unit.show(change.before)),
                 Cell::number(unit.show(change.after)),
@@ -182,7 +182,7 @@ fn flush(charts: &mut Vec<Chart>, section: &mut Section) {
 }
 
 fn chart(series: &HistorySeries) -> Chart {
-    let (title, label) = match series.metric {
+    let (title, label) = match &*series.metric {
         "iops" => ("Requests", "requests per second".to_string()),
         "mean" => ("Mean", "mean response time".to_string()),
         metric => (metric, format!("{metric} of the response time")),
@@ -232,7 +232,7 @@ mod tests {
     fn series(changes: Vec<HistoryChange>) -> HistorySeries {
         HistorySeries {
             label: "disk randread".into(),
-            metric: "p99",
+            metric: "p99".into(),
             unit: "us",
             better: Better::Lower,
             values: vec![Some(100.0), None, Some(120.0)],

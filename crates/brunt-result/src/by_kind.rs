@@ -52,7 +52,7 @@ pub struct KindEstimates {
 impl KindEstimates {
     /// Prepares the estimates for all points of a result.
     pub fn of(points: &[PointSummary]) -> KindEstimates {
-        let figure = |get| CorrelatedFigure::of(points, get);
+        let figure = |get: fn(&RunSummary) -> Option<f64>| CorrelatedFigure::of(points, get);
         KindEstimates {
             requests_per_second: figure(|run| Some(run.requests_per_second)),
             bytes_per_second: figure(|run| Some(run.bytes_per_second)),

@@ -5,6 +5,7 @@
 //! because a reader looks at all of them; two metrics that express the same fact count once. Operations that only one
 //! of several jobs performs appear in that job's line and are not repeated for all jobs together.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::OpKind;
@@ -14,43 +15,102 @@ use crate::degradation::Degradation;
 use crate::experiment::ArrivalKind;
 use crate::impact::{ImpactIndex, ImpactKind};
 use crate::noise::{FigureKind, MachineDifference, SESSION};
+use crate::percentile::Percentile;
 use crate::statistics::{
     Better, Comparison, EffectScale, Estimate, MARGIN, MachineAllowance, Metric, RunLikeness,
     Verdict, compare,
 };
-use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
+use crate::summary::{OpSummary, PointSummary, RunSummary, Summary};
 
-/// A figure of a run: its name, its direction, and how to get it.
-pub(crate) struct RunFigure {
-    pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) better: Better,
-    is_tail: bool,
-    pub(crate) get: fn(&RunSummary) -> Option<f64>,
+/// A figure of a run that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunFigure {
+    /// Requests per second.
+    Iops,
+    /// Mean response time.
+    Mean,
+    /// A percentile of the response time.
+    Percentile(Percentile),
 }
 
-/// The compared figures, one per line.
-#[rustfmt::skip]
-pub(crate) const FIGURES: &[RunFigure] = &[
-    RunFigure { name: "iops", unit: "requests/s", better: Better::Higher, is_tail: false, get: |run| Some(run.requests_per_second) },
-    RunFigure { name: "mean", unit: "us", better: Better::Lower, is_tail: false, get: |run| latency(run, |l| l.mean_us) },
-    RunFigure { name: "p99", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_us) },
-    RunFigure { name: "p99.9", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_9_us) },
-];
+/// The percentiles that are always compared.
+const PERCENTILES: [Percentile; 2] = [Percentile::P99, Percentile::P99_9];
 
-/// The figures compared for each kind of operation, if a load makes several. Rates are left out: the workload fixes the
-/// kinds' shares, so all rates repeat `iops`, and each additional test would reduce the power of the others.
-#[rustfmt::skip]
-const KIND_FIGURES: &[KindFigure] = &[
-    KindFigure { name: "mean", get: |op| op.response.as_ref().map(|l| l.mean_us) },
-    KindFigure { name: "p99", get: |op| op.response.as_ref().map(|l| l.p99_us) },
-];
+impl RunFigure {
+    /// The compared figures: those of every comparison, then these percentiles.
+    pub(crate) fn all(more: &[Percentile]) -> Vec<RunFigure> {
+        let more = more.iter().filter(|one| !PERCENTILES.contains(one));
+        let percentiles = PERCENTILES.iter().chain(more).copied();
+        [RunFigure::Iops, RunFigure::Mean]
+            .into_iter()
+            .chain(percentiles.map(RunFigure::Percentile))
+            .collect()
+    }
 
-/// A response time of one kind of operation in a run, in microseconds.
-struct KindFigure {
-    name: &'static str,
-    get: fn(&OpSummary) -> Option<f64>,
+    /// The figures compared for each kind of operation, if a load makes several. Rates are left out: the workload fixes
+    /// the kinds' shares, so all rates repeat `iops`, and each additional test would reduce the power of the others. For
+    /// the same reason p99.9 is compared only if it was chosen.
+    fn of_kinds(more: &[Percentile]) -> Vec<RunFigure> {
+        let more = more.iter().filter(|one| **one != Percentile::P99);
+        let percentiles = std::iter::once(&Percentile::P99).chain(more).copied();
+        std::iter::once(RunFigure::Mean)
+            .chain(percentiles.map(RunFigure::Percentile))
+            .collect()
+    }
+
+    /// `iops`, `mean`, `p99.9`.
+    pub(crate) fn name(self) -> MetricName {
+        match self {
+            RunFigure::Iops => "iops".into(),
+            RunFigure::Mean => "mean".into(),
+            RunFigure::Percentile(percentile) => percentile.to_string().into(),
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            RunFigure::Iops => "requests/s",
+            _ => "us",
+        }
+    }
+
+    pub(crate) fn better(self) -> Better {
+        match self {
+            RunFigure::Iops => Better::Higher,
+            _ => Better::Lower,
+        }
+    }
+
+    fn kind(self) -> FigureKind {
+        match self {
+            RunFigure::Iops => FigureKind::Rate,
+            RunFigure::Mean => FigureKind::Mean,
+            RunFigure::Percentile(percentile) if percentile > Percentile::P50 => {
+                FigureKind::Tail(0.0)
+            }
+            RunFigure::Percentile(_) => FigureKind::Mean,
+        }
+    }
+
+    pub(crate) fn of_run(self, run: &RunSummary) -> Option<f64> {
+        match self {
+            RunFigure::Iops => Some(run.requests_per_second),
+            RunFigure::Mean => Some(run.response?.mean_us),
+            RunFigure::Percentile(percentile) => run.percentile_us(percentile),
+        }
+    }
+
+    fn of_op(self, op: &OpSummary) -> Option<f64> {
+        match self {
+            RunFigure::Iops => None,
+            RunFigure::Mean => Some(op.response?.mean_us),
+            RunFigure::Percentile(percentile) => op.percentile_us(percentile),
+        }
+    }
 }
+
+/// The name of a compared figure.
+pub type MetricName = Cow<'static, str>;
 
 /// The figures compared for each fault that both results have. Both areas appear in tables only: a longer run has
 /// a larger area.
@@ -80,10 +140,6 @@ struct FaultFigure {
     get: fn(&Degradation) -> Option<f64>,
 }
 
-fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
-    run.response.as_ref().map(get)
-}
-
 /// One metric of one point in both results.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Line {
@@ -94,9 +150,9 @@ pub struct Line {
     /// Whether the line is about one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9`; in a lab `link-bytes`; for a fault `drop`, `recovery`, `mean-factor`,
+    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab `link-bytes`; for a fault `drop`, `recovery`, `mean-factor`,
     /// `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`.
-    pub metric: &'static str,
+    pub metric: MetricName,
     /// Unit of the figures.
     pub unit: &'static str,
     /// Which direction is better.
@@ -113,7 +169,7 @@ struct Key {
     label: String,
     op: Option<OpKind>,
     is_part: bool,
-    metric: &'static str,
+    metric: MetricName,
     unit: &'static str,
     better: Better,
 }
@@ -166,7 +222,7 @@ impl Compared {
             is_share: key.unit == "share",
             likeness: likeness.map_or([None; 2], |likeness| likeness.map(Some)),
             machine,
-            ..Metric::new(name, key.metric, key.better, first, second)
+            ..Metric::new(name, key.metric.clone(), key.better, first, second)
         });
         self.keys.push(key);
     }
@@ -176,7 +232,7 @@ impl Compared {
         let name = format!("{} {}", key.label, key.metric);
         self.metrics.push(Metric {
             is_share: key.unit == "share",
-            ..Metric::new(name, key.metric, key.better, a, b)
+            ..Metric::new(name, key.metric.clone(), key.better, a, b)
         });
         self.keys.push(key);
     }
@@ -265,9 +321,17 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
 
 /// Compares every metric of every point that both results have. Also returns the labels of points that only one has.
 ///
-/// A change smaller than the share `margin` counts as no change.
-pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, Vec<String>) {
-    let (compared, alone) = metrics(a, b);
+/// A change smaller than the share `margin` counts as no change. In addition to the usual figures, percentiles that
+/// either experiment chose are compared, and those that are `asked` for.
+pub fn compare_summaries(
+    a: &Summary,
+    b: &Summary,
+    margin: f64,
+    asked: &[Percentile],
+) -> (Vec<Line>, Vec<String>) {
+    let chosen = [a, b].into_iter().flat_map(|of| &of.experiment.percentiles);
+    let more: BTreeSet<Percentile> = chosen.chain(asked).copied().collect();
+    let (compared, alone) = metrics(a, b, &Vec::from_iter(more));
     let comparisons = compare(&compared.metrics, margin);
     let lines = compared
         .keys
@@ -301,15 +365,19 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
 
 /// The compared metrics, and the labels of points that only one result has.
 // Long because it lists all metrics in the order of the table.
-fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
+fn metrics(a: &Summary, b: &Summary, more: &[Percentile]) -> (Compared, Vec<String>) {
     let mut compared = Compared::default();
     let mut alone = Vec::new();
-    let alike: Vec<[CorrelatedFigure; 2]> = FIGURES
+    let figures = RunFigure::all(more);
+    let alike: Vec<[CorrelatedFigure; 2]> = figures
         .iter()
-        .map(|figure| [a, b].map(|summary| CorrelatedFigure::of(&summary.points, figure.get)))
+        .map(|figure| {
+            let figure = *figure;
+            [a, b].map(|of| CorrelatedFigure::of(&of.points, move |run| figure.of_run(run)))
+        })
         .collect();
-    let alike_of = |name: &str| {
-        let place = FIGURES.iter().position(|figure| figure.name == name)?;
+    let alike_of = |figure: RunFigure| {
+        let place = figures.iter().position(|known| *known == figure)?;
         Some([&alike[place][0], &alike[place][1]])
     };
     for point in &a.points {
@@ -323,35 +391,27 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             [a, b] if a.len() == 1 && a == b => Some(a[0]),
             _ => None,
         };
-        for RunFigure {
-            name,
-            unit,
-            better,
-            is_tail,
-            get,
-        } in FIGURES
-        {
+        for figure in &figures {
+            let get = |run: &RunSummary| figure.of_run(run);
+            if is_too_rare(*figure, [point, other]) {
+                continue;
+            }
             let key = Key {
                 label: point.label.clone(),
                 op: single,
                 is_part: false,
-                metric: name,
-                unit,
-                better: *better,
-            };
-            let of = match (better, is_tail) {
-                (Better::Higher, _) => FigureKind::Rate,
-                (_, true) => FigureKind::Tail(0.0),
-                (_, false) => FigureKind::Mean,
+                metric: figure.name(),
+                unit: figure.unit(),
+                better: figure.better(),
             };
             let sides = Sides {
                 points: [point, other],
-                get,
-                alike: alike_of(name),
-                of: Some(of),
+                get: &get,
+                alike: alike_of(*figure),
+                of: Some(figure.kind()),
             };
             compared.add(key, &sides);
-            if *name == "mean" && closed([(a, point), (b, other)]) {
+            if *figure == RunFigure::Mean && closed([(a, point), (b, other)]) {
                 compared.is_other_side("iops");
             }
         }
@@ -365,7 +425,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
                 .copied()
                 .filter(|op| kinds[1].contains(op))
                 .filter(own);
-            each_kind([point, other], both, &alike_of, &mut compared);
+            each_kind([point, other], both, more, &alike_of, &mut compared);
         }
         transfer(point, other, &mut compared);
         faults(point, other, &mut compared);
@@ -377,6 +437,15 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
     alone.extend(only_b.map(|point| point.label.clone()));
     indexes(a, b, &mut compared);
     (compared, alone)
+}
+
+/// Whether a percentile needs more requests than the runs of a side have, so that no number of runs would help.
+fn is_too_rare(figure: RunFigure, points: [&PointSummary; 2]) -> bool {
+    let has = |point, figure: RunFigure| !values(point, &|run| figure.of_run(run)).is_empty();
+    matches!(figure, RunFigure::Percentile(_))
+        && points
+            .iter()
+            .any(|point| has(point, RunFigure::Mean) && !has(point, figure))
 }
 
 /// Share by which the machine was slower for the second result's runs of a point or part of a point.
@@ -415,29 +484,30 @@ fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<
 fn each_kind<'a>(
     points: [&PointSummary; 2],
     kinds: impl Iterator<Item = OpKind>,
-    alike_of: &dyn Fn(&str) -> Option<[&'a CorrelatedFigure; 2]>,
+    more: &[Percentile],
+    alike_of: &dyn Fn(RunFigure) -> Option<[&'a CorrelatedFigure; 2]>,
     compared: &mut Compared,
 ) {
     for op in kinds {
-        for KindFigure { name, get } in KIND_FIGURES {
-            let label = format!("{}, {op}", points[0].label);
+        for figure in RunFigure::of_kinds(more) {
+            let get = |run: &RunSummary| figure.of_op(run.op(op)?);
+            let is_known = |point: &&PointSummary| !values(point, &get).is_empty();
+            if figure != RunFigure::Mean && !points.iter().all(is_known) {
+                continue;
+            }
             let key = Key {
-                label,
+                label: format!("{}, {op}", points[0].label),
                 op: Some(op),
                 is_part: true,
-                metric: name,
-                unit: "us",
-                better: Better::Lower,
-            };
-            let of = match *name {
-                "mean" => FigureKind::Mean,
-                _ => FigureKind::Tail(0.0),
+                metric: figure.name(),
+                unit: figure.unit(),
+                better: figure.better(),
             };
             let sides = Sides {
                 points,
-                get: &|run| get(run.op(op)?),
-                alike: alike_of(name),
-                of: Some(of),
+                get: &get,
+                alike: alike_of(figure),
+                of: Some(figure.kind()),
             };
             compared.add(key, &sides);
         }
@@ -456,7 +526,7 @@ fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
             label,
             op,
             is_part: false,
-            metric: LINK_BYTES,
+            metric: LINK_BYTES.into(),
             unit: "bytes/byte",
             better,
         };
@@ -497,7 +567,7 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
                 label,
                 op: None,
                 is_part: false,
-                metric,
+                metric: (*metric).into(),
                 unit,
                 better: *better,
             };
@@ -530,7 +600,7 @@ fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
             label,
             op,
             is_part,
-            metric,
+            metric: (*metric).into(),
             unit: "times",
             better,
         };
@@ -554,7 +624,7 @@ fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
 pub struct FailIf {
     /// `None`: all kinds together.
     op: Option<OpKind>,
-    metric: &'static str,
+    metric: MetricName,
     /// As a share: 0.1 for 10 %.
     by: f64,
 }
@@ -564,7 +634,10 @@ const ALIASES: &[(&str, &str)] = &[("depth", "drop")];
 
 /// An invalid condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind}; write for example 'p99 worse by 10%'; metrics are {}", all_metrics().collect::<Vec<_>>().join(", "))]
+#[error(
+    "{kind}; write for example 'p99 worse by 10%'; metrics are {}",
+    known_metrics()
+)]
 pub struct ConditionError {
     /// What is wrong.
     pub kind: ConditionMistake,
@@ -584,26 +657,41 @@ pub enum ConditionMistake {
     Kind(String),
     /// The metric isn't compared by kind of operation.
     #[error(
-        "{0} is compared only for all kinds of operations together; mean, p99 and impacts also for each kind"
+        "{0} is compared only for all kinds of operations together; mean, percentiles and impacts also for each kind"
     )]
-    MetricOfKind(&'static str),
+    MetricOfKind(MetricName),
     /// What follows "by" is not a percentage from 0 up.
     #[error("'{0}' is not a percentage")]
     Percentage(String),
     /// A figure for which higher is better can't fall by 100 % or more.
     #[error("{0} cannot be worse by 100% or more, so this would never apply")]
-    Never(&'static str),
+    Never(MetricName),
 }
 
-fn all_metrics() -> impl Iterator<Item = &'static str> {
+/// The names of figures other than response times and rates.
+fn other_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
-    FIGURES
-        .iter()
-        .map(|figure| figure.name)
-        .chain([LINK_BYTES])
-        .chain(faults)
-        .chain(indexes)
+    std::iter::once(LINK_BYTES).chain(faults).chain(indexes)
+}
+
+fn known_metrics() -> String {
+    let others: Vec<&str> = other_metrics().collect();
+    format!(
+        "iops, mean, percentiles such as p99.9, {}",
+        others.join(", ")
+    )
+}
+
+/// The name of a metric, which may be an older one.
+fn metric_named(name: &str) -> Option<MetricName> {
+    let alias = ALIASES.iter().find(|(old, _)| *old == name);
+    let name = alias.map_or(name, |(_, new)| *new);
+    if let Some(percentile) = Percentile::named(name) {
+        return Some(percentile.to_string().into());
+    }
+    let mut known = ["iops", "mean"].into_iter().chain(other_metrics());
+    known.find(|known| *known == name).map(Cow::Borrowed)
 }
 
 impl std::str::FromStr for FailIf {
@@ -621,18 +709,11 @@ impl std::str::FromStr for FailIf {
             OpKind::of_name(op).ok_or_else(|| wrong(ConditionMistake::Kind(op.to_string())))
         };
         let op = op.map(kind).transpose()?;
-        let alias = ALIASES
-            .iter()
-            .find(|(old, _)| old == metric)
-            .map(|(_, new)| *new);
-        let metric = all_metrics()
-            .find(|name| *name == alias.unwrap_or(metric))
+        let metric = metric_named(metric)
             .ok_or_else(|| wrong(ConditionMistake::Metric(metric.to_string())))?;
-        let mut of_kinds = KIND_FIGURES
-            .iter()
-            .map(|figure| figure.name)
-            .chain(INDEX_FIGURES.iter().map(|of| of.1));
-        if op.is_some() && of_kinds.all(|name| name != metric) {
+        let is_impact = INDEX_FIGURES.iter().any(|(_, name)| *name == metric);
+        let is_of_kinds = metric == "mean" || is_impact || Percentile::named(&metric).is_some();
+        if op.is_some() && !is_of_kinds {
             return Err(wrong(ConditionMistake::MetricOfKind(metric)));
         }
         let by = match rest {
@@ -644,10 +725,7 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
             _ => return Err(wrong(ConditionMistake::Form)),
         };
-        let falls = FIGURES
-            .iter()
-            .any(|figure| figure.name == metric && figure.better == Better::Higher)
-            || INDEX_FIGURES.iter().any(|(_, name)| *name == metric);
+        let falls = metric == "iops" || is_impact;
         if falls && by >= 100.0 {
             return Err(wrong(ConditionMistake::Never(metric)));
         }
@@ -673,6 +751,11 @@ impl std::fmt::Display for FailIf {
 }
 
 impl FailIf {
+    /// The percentile that it is about, if it is about one.
+    pub fn percentile(&self) -> Option<Percentile> {
+        Percentile::named(&self.metric)
+    }
+
     /// Whether the condition applies to a line.
     pub fn is_about(&self, line: &Line) -> bool {
         let op_is = match self.op {
@@ -751,7 +834,7 @@ mod tests {
             label,
             op,
             is_part: false,
-            metric,
+            metric: metric.into(),
             unit: "us",
             better,
             comparison,
@@ -774,7 +857,7 @@ mod tests {
             "p99 worse by 10%".parse(),
             Ok(FailIf {
                 op: None,
-                metric: "p99",
+                metric: "p99".into(),
                 by: 0.1
             })
         );
@@ -782,7 +865,7 @@ mod tests {
             "iops worse".parse(),
             Ok(FailIf {
                 op: None,
-                metric: "iops",
+                metric: "iops".into(),
                 by: 0.0
             })
         );
@@ -792,14 +875,17 @@ mod tests {
         );
         let write = FailIf {
             op: Some(OpKind::Write),
-            metric: "p99",
+            metric: "p99".into(),
             by: 0.1,
         };
         assert_eq!("write p99 worse by 10%".parse(), Ok(write.clone()));
         assert_eq!(write.to_string(), "write p99 worse by 10%");
         let mistake = |text: &str| text.parse::<FailIf>().unwrap_err().kind;
         assert_eq!(mistake("p99 better"), ConditionMistake::Form);
-        assert_eq!(mistake("p98 worse"), ConditionMistake::Metric("p98".into()));
+        assert_eq!(
+            mistake("p101 worse"),
+            ConditionMistake::Metric("p101".into())
+        );
         assert_eq!(
             mistake("p99 worse by 10"),
             ConditionMistake::Percentage("10".into())
@@ -810,15 +896,15 @@ mod tests {
         );
         assert_eq!(
             mistake("write drop worse"),
-            ConditionMistake::MetricOfKind("drop")
+            ConditionMistake::MetricOfKind("drop".into())
         );
         assert_eq!(
             mistake("write iops worse"),
-            ConditionMistake::MetricOfKind("iops")
+            ConditionMistake::MetricOfKind("iops".into())
         );
         for text in [
             "",
-            "p98 worse",
+            "p101 worse",
             "p99 better",
             "p99 worse by 10",
             "p99 worse by",
@@ -870,10 +956,10 @@ mod tests {
     fn each_kind_of_a_mixed_load_has_lines_and_gates() {
         let before = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 300.0)]);
         let after = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 600.0)]);
-        let (lines, _) = compare_summaries(&before, &after, MARGIN);
+        let (lines, _) = compare_summaries(&before, &after, MARGIN, &[]);
         let named: Vec<(&str, &str)> = lines
             .iter()
-            .map(|line| (line.label.as_str(), line.metric))
+            .map(|line| (line.label.as_str(), &*line.metric))
             .collect();
         assert!(
             named.contains(&("disk w, unmap", "p99")) && named.contains(&("disk w, read", "mean"))
@@ -893,6 +979,40 @@ mod tests {
             Vec::<&str>::new(),
             "the total did not change"
         );
+    }
+
+    /// Percentiles that an experiment chose or a condition names have lines, of all kinds together and of each.
+    #[test]
+    fn any_percentile_that_both_results_have_is_compared() {
+        let p95 = Percentile::named("p95").unwrap();
+        let with = |us: f64, chosen: &[Percentile]| {
+            let mut result = result(&[(OpKind::Read, 100.0), (OpKind::Write, 100.0)]);
+            result.experiment.percentiles = chosen.to_vec();
+            for run in &mut result.points[0].runs {
+                run.response_percentiles_us = [(p95, us)].into();
+                for op in &mut run.ops {
+                    op.response_percentiles_us = [(p95, us)].into();
+                }
+            }
+            result
+        };
+        let failed = |chosen: &[Percentile], asked: &[Percentile], gate: &str| {
+            let gate: FailIf = gate.parse().unwrap();
+            let (a, b) = (with(100.0, chosen), with(200.0, chosen));
+            let (lines, _) = compare_summaries(&a, &b, MARGIN, asked);
+            let about: Vec<&Line> = lines.iter().filter(|line| gate.is_about(line)).collect();
+            (about.len(), about.iter().all(|line| gate.fails(line)))
+        };
+        assert_eq!(failed(&[p95], &[], "p95 worse by 10%"), (1, true));
+        assert_eq!(failed(&[], &[p95], "p95 worse by 10%"), (1, true));
+        assert_eq!(failed(&[p95], &[], "write p95 worse by 10%"), (1, true));
+        assert_eq!(failed(&[], &[], "p95 worse by 10%"), (0, true));
+        // In every result, with enough requests; not with too few.
+        let (p90, p99_99) = (Percentile::P90, Percentile::P99_99);
+        assert_eq!(failed(&[], &[p90], "p90 worse by 10%"), (1, false));
+        assert_eq!(failed(&[], &[p99_99], "p99.99 worse by 10%"), (0, true));
+        let gate: FailIf = "p99.90 worse".parse().unwrap();
+        assert_eq!(gate.percentile(), Some(Percentile::P99_9));
     }
 
     /// An index has its own line, with rounds as its sample, and its own gate.
@@ -928,7 +1048,7 @@ mod tests {
             }
         };
         let worse = |a: &Summary, b: &Summary| {
-            let (lines, _) = compare_summaries(a, b, MARGIN);
+            let (lines, _) = compare_summaries(a, b, MARGIN, &[]);
             let gate: FailIf = "parallelism-impact worse by 10%".parse().unwrap();
             let of: Vec<String> = lines
                 .iter()
@@ -1000,11 +1120,11 @@ mod tests {
         };
         // Finds the figure that the mean of all jobs together is tied to.
         let check = |a: &Summary, b: &Summary, expected: Option<usize>| {
-            let (compared, _) = metrics(a, b);
+            let (compared, _) = metrics(a, b, &[]);
             let mean = compared
                 .keys
                 .iter()
-                .position(|key| (key.label.as_str(), key.metric) == ("disk mixed", "mean"));
+                .position(|key| (key.label.as_str(), &*key.metric) == ("disk mixed", "mean"));
             assert_eq!(compared.metrics[mean.unwrap()].one_with, expected);
         };
         let closed = made(ArrivalKind::Closed);
@@ -1033,13 +1153,13 @@ mod tests {
                 ("writer", &[(OpKind::Write, write)]),
             ])
         };
-        let (lines, _) = compare_summaries(&made(100.0, 300.0), &made(200.0, 300.0), MARGIN);
+        let (lines, _) = compare_summaries(&made(100.0, 300.0), &made(200.0, 300.0), MARGIN, &[]);
         let labels: BTreeSet<&str> = lines.iter().map(|line| line.label.as_str()).collect();
         assert_eq!(
             labels,
             ["disk mixed", "disk mixed/reader", "disk mixed/writer"].into()
         );
-        assert_eq!(lines.len(), 3 * FIGURES.len());
+        assert_eq!(lines.len(), 3 * RunFigure::all(&[]).len());
         let gate: FailIf = "read p99 worse by 10%".parse().unwrap();
         let failed: Vec<&str> = lines
             .iter()
@@ -1056,7 +1176,7 @@ mod tests {
             ("reader", &[(OpKind::Read, 100.0)]),
             ("mixed", &[(OpKind::Read, 100.0), (OpKind::Write, 300.0)]),
         ]);
-        let (lines, _) = compare_summaries(&one, &one, MARGIN);
+        let (lines, _) = compare_summaries(&one, &one, MARGIN, &[]);
         let has = |label: &str| lines.iter().any(|line| line.label == label);
         assert!(
             has("disk mixed, read")
@@ -1072,8 +1192,9 @@ mod tests {
             &result(&[(OpKind::Write, 1.0)]),
             &result(&[(OpKind::Write, 2.0)]),
             MARGIN,
+            &[],
         );
-        assert_eq!(lines.len(), FIGURES.len());
+        assert_eq!(lines.len(), RunFigure::all(&[]).len());
         for gate in ["p99 worse by 10%", "write p99 worse by 10%"] {
             let gate: FailIf = gate.parse().unwrap();
             assert_eq!(

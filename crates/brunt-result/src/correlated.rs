@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use crate::statistics::{Estimate, RunCorrelation};
 use crate::summary::{PointSummary, RunSummary};
 
+/// Gets a figure of a run.
+type GetFigure = dyn Fn(&RunSummary) -> Option<f64>;
+
 /// One figure of the complete runs of all points.
 pub struct CorrelatedFigure {
-    get: fn(&RunSummary) -> Option<f64>,
+    get: Box<GetFigure>,
     /// Position of each run, by its number among all runs; runs of jobs are left out.
     places: BTreeMap<u32, u32>,
     correlation: RunCorrelation,
@@ -19,7 +22,10 @@ pub struct CorrelatedFigure {
 
 impl CorrelatedFigure {
     /// Measures how correlated the figure is in consecutive runs.
-    pub fn of(points: &[PointSummary], get: fn(&RunSummary) -> Option<f64>) -> CorrelatedFigure {
+    pub fn of(
+        points: &[PointSummary],
+        get: impl Fn(&RunSummary) -> Option<f64> + 'static,
+    ) -> CorrelatedFigure {
         let heads = || points.iter().filter(|point| point.part_of.is_none());
         let mut orders: Vec<u32> = heads()
             .flat_map(|point| &point.runs)
@@ -28,7 +34,7 @@ impl CorrelatedFigure {
         orders.sort_unstable();
         let places = orders.into_iter().zip(0..).collect();
         let mut figure = CorrelatedFigure {
-            get,
+            get: Box::new(get),
             places,
             correlation: RunCorrelation::NONE,
         };
@@ -40,7 +46,7 @@ impl CorrelatedFigure {
     /// The figure in each complete run of a point, with the run's position in the order of all runs. A job's run has
     /// the position of the run that it was part of.
     pub fn runs(&self, point: &PointSummary) -> Vec<(u32, f64)> {
-        self.parts(point, self.get)
+        self.parts(point, &self.get)
     }
 
     /// The correlation of consecutive runs.
@@ -50,7 +56,7 @@ impl CorrelatedFigure {
 
     /// Mean over the complete runs of a point.
     pub fn estimate(&self, point: &PointSummary) -> Option<Estimate> {
-        self.estimate_part(point, self.get)
+        self.estimate_part(point, &self.get)
     }
 
     /// Mean of a part of each run.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::percentile::{Percentile, USUAL};
+
 /// The experiment that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentSummary {
@@ -20,6 +22,9 @@ pub struct ExperimentSummary {
     pub seed: u64,
     /// Planned runs of each point.
     pub repetitions: u32,
+    /// Percentiles to show, if the experiment chose them; otherwise p50, p99 and p99.9.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub percentiles: Vec<Percentile>,
     /// Targets, by name.
     pub targets: BTreeMap<String, TargetSummary>,
     /// Workloads, by name.
@@ -29,6 +34,16 @@ pub struct ExperimentSummary {
     pub congestion: Option<CongestionSummary>,
     /// The experiment file with all defaults written out, for running it again.
     pub toml: String,
+}
+
+impl ExperimentSummary {
+    /// The percentiles to show.
+    pub fn shown_percentiles(&self) -> &[Percentile] {
+        match &self.percentiles[..] {
+            [] => &USUAL,
+            chosen => chosen,
+        }
+    }
 }
 
 /// What TCP did about losses.

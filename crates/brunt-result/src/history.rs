@@ -6,9 +6,12 @@
 //! The rule: a result without a figure is left out of that figure's series. It is never a zero, and never guessed from
 //! those around it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use crate::compare::{FIGURES, RunFigure, values};
+use crate::compare::{MetricName, RunFigure, values};
+use crate::percentile::Percentile;
 use crate::statistics::{Better, ChangePoint, Estimate, Verdict, change_points};
 use crate::summary::{PointSummary, Summary};
 
@@ -17,8 +20,8 @@ use crate::summary::{PointSummary, Summary};
 pub struct HistorySeries {
     /// The point.
     pub label: String,
-    /// `iops`, `mean`, `p99`, `p99.9`.
-    pub metric: &'static str,
+    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles.
+    pub metric: MetricName,
     /// Its unit.
     pub unit: &'static str,
     /// Which way is up.
@@ -71,6 +74,11 @@ pub fn history(results: &[&Summary], margin: f64) -> Vec<HistorySeries> {
             labels.push(&point.label);
         }
     }
+    let chosen = results
+        .iter()
+        .flat_map(|result| &result.experiment.percentiles);
+    let chosen: BTreeSet<Percentile> = chosen.copied().collect();
+    let figures = RunFigure::all(&Vec::from_iter(chosen));
     let mut all = Vec::new();
     for label in labels {
         let of = |result: &&Summary| result.points.iter().position(|point| point.label == label);
@@ -78,9 +86,9 @@ pub fn history(results: &[&Summary], margin: f64) -> Vec<HistorySeries> {
             .iter()
             .map(|result| of(result).map(|place| &result.points[place]))
             .collect();
-        let series = FIGURES
+        let series = figures
             .iter()
-            .map(|figure| series(label, &points, figure, margin));
+            .map(|figure| series(label, &points, *figure, margin));
         all.extend(series.filter(|series| series.known() > 0));
     }
     all
@@ -89,10 +97,11 @@ pub fn history(results: &[&Summary], margin: f64) -> Vec<HistorySeries> {
 fn series(
     label: &str,
     points: &[Option<&PointSummary>],
-    figure: &RunFigure,
+    figure: RunFigure,
     margin: f64,
 ) -> HistorySeries {
-    let mean = |point: &PointSummary| Some(Estimate::of(&values(point, &figure.get))?.mean);
+    let mean =
+        |point: &PointSummary| Some(Estimate::of(&values(point, &|run| figure.of_run(run)))?.mean);
     let values: Vec<Option<f64>> = points.iter().map(|point| mean((*point)?)).collect();
     // Which result each value of the series is from.
     let (places, known): (Vec<usize>, Vec<f64>) = values
@@ -112,7 +121,7 @@ fn series(
             let is_up = change.after > change.before;
             HistoryChange {
                 result: places[change.index],
-                verdict: match is_up == (figure.better == Better::Higher) {
+                verdict: match is_up == (figure.better() == Better::Higher) {
                     true => Verdict::Better,
                     false => Verdict::Worse,
                 },
@@ -121,9 +130,9 @@ fn series(
         });
     HistorySeries {
         label: label.to_string(),
-        metric: figure.name,
-        unit: figure.unit,
-        better: figure.better,
+        metric: figure.name(),
+        unit: figure.unit(),
+        better: figure.better(),
         changes: changes.collect(),
         values,
     }
@@ -165,7 +174,7 @@ mod tests {
     #[test]
     fn a_change_has_its_result_direction_and_figures() {
         let all = of(&slower(), 0.0);
-        let names: Vec<&str> = all.iter().map(|series| series.metric).collect();
+        let names: Vec<&str> = all.iter().map(|series| &*series.metric).collect();
         assert_eq!(names, ["iops", "mean", "p99", "p99.9"]);
         for series in &all {
             let [change] = &series.changes[..] else {
@@ -210,7 +219,7 @@ mod tests {
         let all = of(&results, 0.0);
         let labels: Vec<(&str, &str)> = all
             .iter()
-            .map(|series| (&series.label[..], series.metric))
+            .map(|series| (&series.label[..], &*series.metric))
             .collect();
         assert_eq!(labels[..2], [("a", "iops"), ("a", "mean")]);
         assert_eq!(labels[4], ("b", "iops"));

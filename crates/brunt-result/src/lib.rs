@@ -31,6 +31,7 @@ mod latencies;
 pub mod link;
 pub mod noise;
 pub mod op;
+pub mod percentile;
 pub mod probe;
 pub mod record;
 pub mod replay;

@@ -64,3 +64,15 @@ pub struct HostProbes {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<String>,
 }
+
+impl HostProbes {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &HostProbes) {
+        self.samples += other.samples;
+        self.late += other.late;
+        self.missed += other.missed;
+        self.dropped += other.dropped;
+        self.resets += other.resets;
+        self.unreadable += other.unreadable;
+    }
+}

@@ -14,15 +14,16 @@ use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::OpKind;
+use crate::percentile::Percentile;
 use crate::statistics::Estimate;
-use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary};
+use crate::summary::{OpSummary, PointSummary, RunSummary};
 
 /// A threshold for a figure of each point, of one target or workload alone if it names one.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "RequirementEntry", into = "RequirementEntry")]
 pub struct Requirement {
     entry: RequirementEntry,
-    figure: &'static Figure,
+    figure: Figure,
     side: Side,
     /// In the unit of the figure.
     bound: f64,
@@ -39,9 +40,9 @@ impl PartialEq for Requirement {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RequirementEntry {
-    /// Figure: iops, bandwidth, mean, p50, p90, p99, p99.9, p99.99, max, or failed (the share of requests that didn't succeed).
-    /// Response times count from when a request was due. max and failed have to hold in every run, the others as means over
-    /// runs.
+    /// Figure: iops, bandwidth, mean, any percentile such as p95 or p99.9, max, or failed (the share of requests that didn't
+    /// succeed). Response times count from when a request was due. max and failed have to hold in every run, the others as
+    /// means over runs.
     figure: String,
     /// The figure has to be below this: a duration, requests per second, bytes per second or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,16 +107,24 @@ impl JsonSchema for Bound {
 }
 
 /// A figure that a requirement can refer to.
-#[derive(Debug)]
-struct Figure {
-    name: &'static str,
-    unit: RequiredUnit,
-    /// Whether the requirement has to hold in every run, instead of for the mean over runs.
-    is_of_every_run: bool,
-    of_run: fn(&RunSummary) -> Option<f64>,
-    /// Gets the figure of one kind of operation; `None` if it isn't counted by kind.
-    of_op: Option<fn(&RunSummary, &OpSummary) -> Option<f64>>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    Iops,
+    Bandwidth,
+    Mean,
+    Percentile(Percentile),
+    Max,
+    Failed,
 }
+
+/// The figures with fixed names.
+const NAMES: [(&str, Figure); 5] = [
+    ("iops", Figure::Iops),
+    ("bandwidth", Figure::Bandwidth),
+    ("mean", Figure::Mean),
+    ("max", Figure::Max),
+    ("failed", Figure::Failed),
+];
 
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -131,39 +140,65 @@ pub enum RequiredUnit {
     Share,
 }
 
-macro_rules! response {
-    ($name:literal, $every:literal, $field:ident) => {
-        Figure {
-            name: $name,
-            unit: RequiredUnit::Micros,
-            is_of_every_run: $every,
-            of_run: |run| latency(&run.response, |times| times.$field),
-            of_op: Some(|_, op| latency(&op.response, |times| times.$field)),
+impl Figure {
+    fn named(name: &str) -> Option<Figure> {
+        let fixed = NAMES.iter().find(|(known, _)| *known == name);
+        let percentile = || Percentile::named(name).map(Figure::Percentile);
+        fixed.map(|(_, figure)| *figure).or_else(percentile)
+    }
+
+    fn unit(self) -> RequiredUnit {
+        match self {
+            Figure::Iops => RequiredUnit::PerSecond,
+            Figure::Bandwidth => RequiredUnit::BytesPerSecond,
+            Figure::Mean | Figure::Percentile(_) | Figure::Max => RequiredUnit::Micros,
+            Figure::Failed => RequiredUnit::Share,
         }
-    };
+    }
+
+    /// Whether the requirement has to hold in every run, instead of for the mean over runs.
+    fn is_of_every_run(self) -> bool {
+        matches!(self, Figure::Max | Figure::Failed)
+    }
+
+    /// Whether it is counted by kind of operation.
+    fn is_of_ops(self) -> bool {
+        self != Figure::Failed
+    }
+
+    fn of_run(self, run: &RunSummary) -> Option<f64> {
+        match self {
+            Figure::Iops => Some(run.requests_per_second),
+            Figure::Bandwidth => Some(run.bytes_per_second),
+            Figure::Mean => Some(run.response?.mean_us),
+            Figure::Percentile(percentile) => run.percentile_us(percentile),
+            Figure::Max => Some(run.response?.max_us),
+            Figure::Failed => failed_share(run),
+        }
+    }
+
+    fn of_op(self, run: &RunSummary, op: &OpSummary) -> Option<f64> {
+        match self {
+            Figure::Iops => per_second(run, op.completed - op.late),
+            Figure::Bandwidth => per_second(run, op.bytes - op.late_bytes),
+            Figure::Mean => Some(op.response?.mean_us),
+            Figure::Percentile(percentile) => op.percentile_us(percentile),
+            Figure::Max => Some(op.response?.max_us),
+            Figure::Failed => None,
+        }
+    }
 }
 
-/// The figures that can be required, one per line.
-#[rustfmt::skip]
-const FIGURES: &[Figure] = &[
-    Figure { name: "iops", unit: RequiredUnit::PerSecond, is_of_every_run: false,
-        of_run: |run| Some(run.requests_per_second),
-        of_op: Some(|run, op| per_second(run, op.completed - op.late)) },
-    Figure { name: "bandwidth", unit: RequiredUnit::BytesPerSecond, is_of_every_run: false,
-        of_run: |run| Some(run.bytes_per_second),
-        of_op: Some(|run, op| per_second(run, op.bytes - op.late_bytes)) },
-    response!("mean", false, mean_us),
-    response!("p50", false, p50_us),
-    response!("p90", false, p90_us),
-    response!("p99", false, p99_us),
-    response!("p99.9", false, p99_9_us),
-    response!("p99.99", false, p99_99_us),
-    response!("max", true, max_us),
-    Figure { name: "failed", unit: RequiredUnit::Share, is_of_every_run: true, of_run: failed_share, of_op: None },
-];
-
-fn latency(times: &Option<Latencies>, get: fn(&Latencies) -> f64) -> Option<f64> {
-    times.as_ref().map(get)
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Figure::Percentile(percentile) => percentile.fmt(f),
+            fixed => {
+                let named = NAMES.iter().find(|(_, figure)| figure == fixed);
+                f.write_str(named.map_or("", |(name, _)| name))
+            }
+        }
+    }
 }
 
 fn per_second(run: &RunSummary, number: u64) -> Option<f64> {
@@ -200,12 +235,12 @@ pub enum RequirementError {
     Op(String),
     /// The figure isn't known by kind.
     #[error("{0} is known only for all kinds of operations together")]
-    FigureOfOp(&'static str),
+    FigureOfOp(String),
     /// The bound has the wrong unit, or none.
     #[error("{figure} needs {expected}, not '{text}'")]
     Value {
         /// The figure's name.
-        figure: &'static str,
+        figure: String,
         /// An example of a valid bound.
         expected: &'static str,
         /// The given text.
@@ -214,8 +249,8 @@ pub enum RequirementError {
 }
 
 fn names() -> String {
-    let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
-    names.join(", ")
+    let names = NAMES.map(|(name, _)| name);
+    format!("{}, and percentiles such as p99.9", names.join(", "))
 }
 
 impl RequiredUnit {
@@ -272,13 +307,13 @@ impl TryFrom<RequirementEntry> for Requirement {
     type Error = RequirementError;
 
     fn try_from(entry: RequirementEntry) -> Result<Requirement, RequirementError> {
-        let named = FIGURES.iter().find(|figure| figure.name == entry.figure);
-        let figure = named.ok_or_else(|| RequirementError::Figure(entry.figure.clone()))?;
+        let figure = Figure::named(&entry.figure)
+            .ok_or_else(|| RequirementError::Figure(entry.figure.clone()))?;
         if let Some(op) = &entry.op {
             OpKind::of_name(op).ok_or_else(|| RequirementError::Op(op.clone()))?;
-            figure
-                .of_op
-                .ok_or(RequirementError::FigureOfOp(figure.name))?;
+            if !figure.is_of_ops() {
+                return Err(RequirementError::FigureOfOp(figure.to_string()));
+            }
         }
         let (side, Bound(text)) = match (&entry.below, &entry.above) {
             (Some(bound), None) => (Side::Below, bound),
@@ -286,11 +321,11 @@ impl TryFrom<RequirementEntry> for Requirement {
             _ => return Err(RequirementError::Bounds),
         };
         let bound = figure
-            .unit
+            .unit()
             .parse(text)
             .ok_or_else(|| RequirementError::Value {
-                figure: figure.name,
-                expected: figure.unit.expected(),
+                figure: figure.to_string(),
+                expected: figure.unit().expected(),
                 text: text.clone(),
             })?;
         Ok(Requirement {
@@ -347,7 +382,7 @@ impl fmt::Display for Requirement {
             Side::Above => ("above", &self.entry.above),
         };
         let bound = bound.as_ref().map_or("", |bound| &bound.0);
-        write!(f, "{} {side} {bound}", self.figure.name)
+        write!(f, "{} {side} {bound}", self.figure)
     }
 }
 
@@ -403,6 +438,14 @@ impl Requirement {
         self.entry.workload.as_deref()
     }
 
+    /// The percentile that it is about, if it is about one.
+    pub fn percentile(&self) -> Option<Percentile> {
+        match self.figure {
+            Figure::Percentile(percentile) => Some(percentile),
+            _ => None,
+        }
+    }
+
     fn is_about(&self, point: &PointSummary) -> bool {
         self.target().is_none_or(|target| target == point.target)
             && self.workload().is_none_or(|name| name == point.workload)
@@ -410,16 +453,16 @@ impl Requirement {
 
     fn of_run(&self, run: &RunSummary) -> Option<f64> {
         let Some(op) = &self.entry.op else {
-            return (self.figure.of_run)(run);
+            return self.figure.of_run(run);
         };
         let op = run.ops.iter().find(|of| of.op.name() == op)?;
-        self.figure.of_op.and_then(|get| get(run, op))
+        self.figure.of_op(run, op)
     }
 
     fn outcome(&self, point: &PointSummary) -> RequirementOutcome {
         let complete = point.runs.iter().filter(|run| run.is_complete());
         let values: Vec<f64> = complete.filter_map(|run| self.of_run(run)).collect();
-        let figure = match self.figure.is_of_every_run {
+        let figure = match self.figure.is_of_every_run() {
             false => Estimate::of(&values),
             true => self.worst(&values),
         };
@@ -428,7 +471,7 @@ impl Requirement {
             label: point.label.clone(),
             bound: self.bound,
             figure,
-            unit: self.figure.unit,
+            unit: self.figure.unit(),
             verdict: figure.map_or(RequirementVerdict::Undecided, |figure| {
                 self.verdict(&figure)
             }),
@@ -450,7 +493,7 @@ impl Requirement {
     }
 
     fn verdict(&self, figure: &Estimate) -> RequirementVerdict {
-        let ends = match self.figure.is_of_every_run {
+        let ends = match self.figure.is_of_every_run() {
             true => Some((figure.mean, figure.mean)),
             false => figure.low.zip(figure.high),
         };
@@ -596,6 +639,23 @@ mod tests {
     }
 
     #[test]
+    fn any_percentile_can_be_required_if_there_are_enough_requests() {
+        let mut runs = reads(&[100.0, 100.0, 100.0]);
+        let p95 = requirement("p95 below 200us");
+        assert_eq!(p95.percentile(), Percentile::named("p95"));
+        let of = |point: &PointSummary| p95.outcome(point).verdict;
+        assert_eq!(of(&runs), RequirementVerdict::Undecided, "not kept");
+        for run in &mut runs.runs {
+            run.response_percentiles_us = [(p95.percentile().unwrap(), 150.0)].into();
+        }
+        assert_eq!(of(&runs), RequirementVerdict::Met);
+        let of_reads = verdict("read p99 below 1ms", &runs);
+        assert_eq!(of_reads, RequirementVerdict::Met);
+        let too_few = verdict("p99.9 below 1ms", &runs);
+        assert_eq!(too_few, RequirementVerdict::Undecided);
+    }
+
+    #[test]
     fn a_requirement_of_a_target_is_not_about_others() {
         let entry = r#"{ "figure": "iops", "above": 10, "target": "other" }"#;
         let other: Requirement = serde_json::from_str(entry).unwrap();
@@ -625,7 +685,7 @@ mod tests {
     fn mistakes_say_what_would_be_right() {
         let error = |text: &str| text.parse::<Requirement>().unwrap_err().to_string();
         assert!(error("p99 under 2ms").contains("'p99 below 2ms'"));
-        assert!(error("p98 below 2ms").contains("p99.9"));
+        assert!(error("p101 below 2ms").contains("p99.9"));
         assert!(error("p99 below 2").contains("a duration with its unit such as 2ms"));
         assert!(error("iops above 10MB/s").contains("requests per second"));
         assert!(error("failed below 0.1").contains("a percentage such as 0.1%"));

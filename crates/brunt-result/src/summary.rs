@@ -22,6 +22,7 @@ use crate::fault_record::{FaultGap, FaultRecord};
 use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
 pub use crate::latencies::Latencies;
+use crate::percentile::PercentilesUs;
 use crate::record::part;
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
@@ -96,6 +97,10 @@ pub struct PointSummary {
     pub response_p99_us: Option<Estimate>,
     /// Response times of all complete runs, merged: from when each request was due, including retries.
     pub response: Option<Latencies>,
+    /// Percentiles of these response times that the experiment's `percentiles` and `require` name; those with too few requests
+    /// are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub response_percentiles_us: PercentilesUs,
     /// Service times of all complete runs, merged: from each request's last submission.
     pub service: Option<Latencies>,
     /// Rate in bits per second of the slower direction of each lab link that has a rate.
@@ -142,6 +147,10 @@ pub struct RunSummary {
     pub trial: u32,
     /// All kinds of operations together.
     pub response: Option<Latencies>,
+    /// Percentiles of the response time that the experiment's `percentiles` and `require` name; those with too few requests
+    /// are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub response_percentiles_us: PercentilesUs,
     /// All kinds of operations together.
     pub service: Option<Latencies>,
     /// Each kind of operation of the load.
@@ -371,6 +380,10 @@ pub struct OpSummary {
     pub timeouts: u64,
     /// Response time: from when the request was due.
     pub response: Option<Latencies>,
+    /// Percentiles of the response time that the experiment's `percentiles` and `require` name; those with too few requests
+    /// are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub response_percentiles_us: PercentilesUs,
     /// Service time: from the last submission.
     #[serde(default)]
     pub service: Option<Latencies>,
@@ -411,6 +424,7 @@ impl OpSummary {
             retries,
             timeouts,
             response,
+            response_percentiles_us: PercentilesUs::new(),
             service,
         }
     }
@@ -452,6 +466,7 @@ impl RunSummary {
             rate_found,
             trial: 0,
             response: Latencies::of(&figures.response()),
+            response_percentiles_us: PercentilesUs::new(),
             service: Latencies::of(&figures.service()),
             ops: figures
                 .ops()

@@ -4,6 +4,7 @@
 //! Called by the rules ([`super::rules`]) once per packet. The rule: the share that a setting states is the share that
 //! is lost in the long run, whichever the model.
 
+use brunt_core::share::{self, Share};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +19,24 @@ const GRID: usize = 4096;
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
     /// Probability of changing from good to bad; netem's p.
-    #[serde(alias = "p")]
+    #[serde(alias = "p", deserialize_with = "share::set::to_bad")]
+    #[schemars(with = "Share")]
     pub to_bad: f64,
     /// Probability of changing from bad to good; netem's r.
-    #[serde(alias = "r")]
+    #[serde(alias = "r", deserialize_with = "share::set::to_good")]
+    #[schemars(with = "Share")]
     pub to_good: f64,
-    /// Loss in the good state, 0 to 1; netem's 1-k.
-    #[serde(default, alias = "1-k")]
+    /// Loss in the good state, such as 0.01 or "1%"; netem's 1-k.
+    #[serde(default, alias = "1-k", deserialize_with = "share::set::loss_good")]
+    #[schemars(with = "Share")]
     pub loss_good: f64,
-    /// Loss in the bad state, 0 to 1; netem's 1-h.
-    #[serde(default = "one", alias = "1-h")]
+    /// Loss in the bad state, such as 0.5 or "50%"; netem's 1-h.
+    #[serde(
+        default = "one",
+        alias = "1-h",
+        deserialize_with = "share::set::loss_bad"
+    )]
+    #[schemars(with = "Share")]
     pub loss_bad: f64,
 }
 

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use brunt_core::share;
 use brunt_core::units::format_size;
 use brunt_core::{Size, Span};
 use schemars::JsonSchema;
@@ -284,12 +285,9 @@ impl Settings {
             ]
             .map(|share| ("loss_bursts", share))
         });
-        for (key, share) in shares.into_iter().chain(bursts) {
-            if !(0.0..=1.0).contains(&share) {
-                let what = format!(
-                    "{share} is not a share; write 0 to 1, such as 0.01 for one in a hundred"
-                );
-                return wrong(key, SettingsErrorKind::OutOfRange, what);
+        for (key, value) in shares.into_iter().chain(bursts) {
+            if !(0.0..=1.0).contains(&value) {
+                return wrong(key, SettingsErrorKind::OutOfRange, share::mistake(value));
             }
         }
         Ok(())
@@ -315,7 +313,7 @@ impl Settings {
         }
         if !(0.0..=CORRELATION_MAX).contains(&self.loss_correlation) {
             let what = format!(
-                "{} is not a correlation; write 0 to {CORRELATION_MAX}",
+                "{} is not a correlation; write a number from 0 to {CORRELATION_MAX} or a percentage, such as 0.25 or \"25%\"",
                 self.loss_correlation
             );
             return wrong("loss_correlation", OutOfRange, what);

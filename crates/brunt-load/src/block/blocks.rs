@@ -198,7 +198,7 @@ fn ledger(
             Size(len)
         )));
     }
-    let at_once = !info.volatile_cache || workload.sync.is_stable();
+    let at_once = !info.volatile_cache || workload.writes_are_stable();
     let stable = if at_once {
         StableWhen::Acknowledged
     } else {

@@ -60,7 +60,7 @@ impl Workload {
             words.extend(self.distribution.describe());
             words.extend(self.align.map(|align| format!("aligned to {align}")));
         }
-        if self.sync.is_stable() {
+        if self.writes_are_stable() {
             words.push("each write stable (dsync)".into());
         }
         if stays("queue_depth") {

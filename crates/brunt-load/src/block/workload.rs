@@ -117,9 +117,9 @@ pub struct Workload {
     /// Content of written data.
     pub data: DataSettings,
     /// When a write completes, like fio's `sync`: `none`, when it is in the device's cache; `dsync`, when its data is on
-    /// stable storage (RWF_DSYNC or FUA). (`force_unit_access = true` before Brunt 0.2.)
-    #[serde(alias = "force_unit_access")]
-    pub sync: SyncWrites,
+    /// stable storage (RWF_DSYNC or FUA). Default: `none`. (`force_unit_access = true` before Brunt 0.2.)
+    #[serde(alias = "force_unit_access", skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncWrites>,
     /// Data verification: every written block carries its address, a generation and a checksum, which reads check. Blocks that
     /// `write_zeroes` zeroed are expected to be zeros; trimmed ones may hold anything until they are written again. A run with
     /// wrong data exits with 1.
@@ -207,7 +207,7 @@ impl Default for Workload {
             retry: Retry::default(),
             interval: Span(Duration::from_secs(1)),
             data: DataSettings::default(),
-            sync: SyncWrites::None,
+            sync: None,
             verify: None,
             record_requests: false,
             trace: None,
@@ -823,6 +823,11 @@ impl Workload {
     fn block_bytes_min(&self) -> u64 {
         let sizes = self.blocks.iter().map(|block| block.size.0);
         sizes.min().unwrap_or(512)
+    }
+
+    /// Whether each write has to be on stable storage before it completes.
+    pub fn writes_are_stable(&self) -> bool {
+        self.sync.is_some_and(SyncWrites::is_stable)
     }
 
     /// Returns the alignment of random offsets, in bytes: `align`, or the smallest block.

@@ -299,9 +299,9 @@ impl RangeTransfer {
             timeout: Span(Duration::ZERO),
             interval: Span(TICK),
             sync: if self.force_unit_access {
-                SyncWrites::Dsync
+                Some(SyncWrites::Dsync)
             } else {
-                SyncWrites::None
+                None
             },
             ..Workload::default()
         }

@@ -21,7 +21,7 @@ const LINES_MAX: usize = 2000;
 
 /// The page for results `a` and `b`, each with its display name.
 pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
-    let (lines, alone) = compare_summaries(a.1, b.1, MARGIN);
+    let (lines, alone) = compare_summaries(a.1, b.1, MARGIN, &[]);
     let sections = [
         verdicts(&lines, a.0, b.0),
         side_by_side(a, b),
@@ -147,7 +147,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         let [a, b] = targets::sides(comparison, unit);
         vec![
             Cell::text(&line.label),
-            Cell::text(line.metric),
+            Cell::text(&*line.metric),
             a,
             b,
             targets::change(comparison),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use brunt_core::units;
 use brunt_result::experiment::ArrivalKind;
+use brunt_result::percentile::Percentile;
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{PointSummary, Summary};
 
@@ -66,6 +67,8 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
 pub(super) struct Points<'a> {
     /// All points, in the order of the summary.
     pub all: &'a [PointSummary],
+    /// The percentiles that the experiment chose to show; empty for the usual ones.
+    pub percentiles: &'a [Percentile],
     /// Key and values of the x axis.
     pub across: Option<Across>,
     /// Other dimensions with more than one value: these distinguish points.
@@ -180,6 +183,7 @@ impl<'a> Points<'a> {
         let closed = summary.experiment.workloads.iter();
         let closed = closed.filter(|(_, workload)| workload.arrival == ArrivalKind::Closed);
         Points {
+            percentiles: &summary.experiment.percentiles,
             all,
             across,
             others,

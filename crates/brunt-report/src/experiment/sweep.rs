@@ -1,6 +1,7 @@
 //! Throughput and response time against the swept axis (Figures 4 to 7 of the iSCSI paper), and a table of all points.
 
 use brunt_result::degradation::{PhaseKind, PhaseOverRuns};
+use brunt_result::percentile::Percentile;
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
@@ -311,6 +312,16 @@ pub(super) fn table(points: &Points<'_>) -> Section {
         }
         None => Cell::Empty,
     };
+    let chosen = points.percentiles;
+    let has_p99 = chosen.is_empty() || chosen.contains(&Percentile::P99);
+    let others: Vec<Percentile> = match chosen {
+        [] => vec![Percentile::P50, Percentile::P99_9, Percentile::P99_99],
+        chosen => chosen
+            .iter()
+            .copied()
+            .filter(|one| *one != Percentile::P99)
+            .collect(),
+    };
     let rows = points.all.iter().map(|point| {
         let mut row = vec![
             Cell::text(points.full_name(point)),
@@ -325,36 +336,26 @@ pub(super) fn table(points: &Points<'_>) -> Section {
             estimate(point.requests_per_second, Unit::PerSecond),
             estimate(point.bytes_per_second, Unit::BytesPerSecond),
             estimate(point.response_mean_us, Unit::Micros),
-            estimate(point.response_p99_us, Unit::Micros),
         ];
+        row.extend(has_p99.then(|| estimate(point.response_p99_us, Unit::Micros)));
         let latency = |value: Option<f64>| {
             value.map_or(Cell::Empty, |us| Cell::number(Unit::Micros.show(us)))
         };
         let response = point.response;
+        row.push(latency(response.map(|l| l.min_us)));
+        row.extend(others.iter().map(|one| latency(point.percentile_us(*one))));
         row.extend([
-            latency(response.map(|l| l.min_us)),
-            latency(response.map(|l| l.p50_us)),
-            latency(response.map(|l| l.p99_9_us)),
-            latency(response.map(|l| l.p99_99_us)),
             latency(response.map(|l| l.max_us)),
             latency(point.service.map(|l| l.mean_us)),
         ]);
         row
     });
-    let columns = [
-        "point",
-        "runs",
-        "requests",
-        "transfer",
-        "mean response",
-        "p99",
-        "fastest",
-        "p50",
-        "p99.9",
-        "p99.99",
-        "slowest",
-        "mean service",
-    ];
+    let names: Vec<String> = others.iter().map(Percentile::to_string).collect();
+    let mut columns = vec!["point", "runs", "requests", "transfer", "mean response"];
+    columns.extend(has_p99.then_some("p99"));
+    columns.push("fastest");
+    columns.extend(names.iter().map(String::as_str));
+    columns.extend(["slowest", "mean service"]);
     let caption = match all_phases(points).is_empty() {
         true => "Every point",
         false => "Every point, over the whole run, faults included",

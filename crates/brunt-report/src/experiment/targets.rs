@@ -60,7 +60,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             let (a, b) = in_same_rounds(base, point, get);
             metrics.push(Metric {
                 paired: true,
-                ..Metric::new(*name, name, *better, a, b)
+                ..Metric::new(*name, *name, *better, a, b)
             });
             keys.push((point, *name, *unit));
         }

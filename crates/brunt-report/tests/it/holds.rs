@@ -3,7 +3,7 @@
 use brunt_report::chart::{Chart, Scale};
 use brunt_report::experiment::{Details, page};
 use brunt_report::html;
-use brunt_report::page::{Block, Choice, Page, Section};
+use brunt_report::page::{Block, Cell, Choice, Page, Section};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
 
@@ -55,6 +55,43 @@ fn a_single_point_has_no_bars() {
         "{:?}",
         one.glance.cards
     );
+}
+
+/// The table of all points has the percentiles that the experiment chose, in place of the usual ones; one with too few
+/// requests is empty.
+#[test]
+fn chosen_percentiles_are_the_columns_of_all_points() {
+    let columns = |summary: &Summary| {
+        let page = without_tables(summary);
+        let section = section(&page, "All points").unwrap();
+        let table = section.blocks.iter().find_map(|block| match block {
+            Block::Table(table) => Some((table.columns.clone(), table.rows[0].clone())),
+            _ => None,
+        });
+        let (columns, row) = table.unwrap();
+        assert_eq!(columns.len(), row.len());
+        let is_percentile = |name: &str| name.starts_with('p') && name != "point";
+        let cells = columns.into_iter().zip(row);
+        cells
+            .filter(|(name, _)| is_percentile(name))
+            .map(|(name, cell)| (name, !matches!(cell, Cell::Empty)))
+            .collect::<Vec<_>>()
+    };
+    let named = |all: &[(&str, bool)]| -> Vec<(String, bool)> {
+        all.iter()
+            .map(|(name, known)| (name.to_string(), *known))
+            .collect()
+    };
+    let chosen = support::run_with("percentiles = [95, 99.9, 99.9999]", "chosen", "", 2);
+    let expected = [("p95", true), ("p99.9", true), ("p99.9999", false)];
+    assert_eq!(columns(&chosen), named(&expected));
+    let run = &chosen.points[0].runs[0];
+    let kept = serde_json::to_value(&run.response_percentiles_us).unwrap();
+    let names: Vec<&String> = kept.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["p95", "p99.9"], "in summary.json");
+    let usual = columns(&support::run("usual", "", 2));
+    let names: Vec<&str> = usual.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["p99", "p50", "p99.9", "p99.99"]);
 }
 
 /// If every request has the same size, rates in requests and in bytes are one figure, and the page shows one; otherwise

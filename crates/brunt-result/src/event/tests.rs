@@ -1,3 +1,4 @@
+use crate::percentile::Percentile;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -358,6 +359,7 @@ impl Make {
             bytes_per_second: self.maybe(Make::estimate),
             response_mean_us: self.maybe(Make::estimate),
             response_p99_us: self.maybe(Make::estimate),
+            response_percentiles_us: BTreeMap::from([(Percentile::P99_9, self.float())]),
             response: Latencies::of(&outcome.figures.response()),
             service: Latencies::of(&outcome.figures.service()),
             line_bits_per_second: BTreeMap::from([(self.text(), self.float())]),
@@ -472,6 +474,7 @@ impl Make {
                 name: self.text(),
                 description: self.text(),
                 seed: self.0.next_u64(),
+                percentiles: vec![Percentile::P50],
                 repetitions: self.small(),
                 targets: BTreeMap::from([(self.text(), target(self))]),
                 workloads: BTreeMap::from([(self.text(), workload(self))]),

@@ -12,6 +12,7 @@
 //! repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013; alternating runs: Abedi and
 //! Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments*, ICPE 2017).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -85,7 +86,7 @@ pub struct Metric {
     /// Name with unit.
     pub name: String,
     /// Kind of figure, such as `iops`: metrics of one kind share information about noise.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Which direction is better.
     pub better: Better,
     /// A figure for each run of the first set.
@@ -108,14 +109,14 @@ impl Metric {
     /// A metric of independent runs.
     pub fn new(
         name: impl Into<String>,
-        kind: &'static str,
+        kind: impl Into<Cow<'static, str>>,
         better: Better,
         a: Vec<f64>,
         b: Vec<f64>,
     ) -> Metric {
         Metric {
             name: name.into(),
-            kind,
+            kind: kind.into(),
             better,
             a,
             b,
@@ -163,7 +164,7 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     for (metric, samples) in metrics.iter().zip(&samples) {
         let Some(samples) = samples else { continue };
         alike
-            .entry((metric.kind, samples.likeness()))
+            .entry((&*metric.kind, samples.likeness()))
             .or_default()
             .extend(samples.cells());
     }
@@ -186,7 +187,7 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
         .map(|(metric, samples)| {
             let samples = samples.as_ref()?;
             Some(samples.effect(
-                &priors[&(metric.kind, samples.likeness())],
+                &priors[&(&*metric.kind, samples.likeness())],
                 alpha,
                 metric.is_share,
             ))

@@ -25,6 +25,7 @@ pub(crate) fn op(op: OpKind, completed: u64, us: f64) -> OpSummary {
         retries,
         timeouts,
         response: times,
+        response_percentiles_us: PercentilesUs::new(),
         service: times,
     }
 }
@@ -48,6 +49,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         rate_found: None,
         trial: 0,
         response: ops.first().and_then(|op| op.response),
+        response_percentiles_us: PercentilesUs::new(),
         service: None,
         ops,
         losses: BTreeMap::new(),
@@ -107,6 +109,7 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
         response_mean_us: None,
         response_p99_us: None,
         response: None,
+        response_percentiles_us: PercentilesUs::new(),
         service: None,
         line_bits_per_second: BTreeMap::new(),
         precision: None,

@@ -49,9 +49,7 @@ impl Experiment {
         let writes = |(workload_name, workload): (&String, &Workload)| {
             let named = target.workloads.as_ref();
             let runs = named.is_none_or(|names| names.contains(workload_name));
-            runs && workload.trace.is_none()
-                && workload.changes_data()
-                && !workload.sync.is_stable()
+            runs && workload.trace.is_none() && workload.changes_data() && workload.sync.is_none()
         };
         let is_file = target.url.starts_with("file:") || target.url.starts_with('/');
         let is_open = target.serve.is_none() && is_file && !target.url.contains("write_back=");
@@ -112,6 +110,10 @@ mod tests {
             notes(file, "align = \"4k\"\nread = 0.0\nsync = \"dsync\""),
             none
         );
+        for chosen in ["sync = \"none\"", "force_unit_access = false"] {
+            let workload = format!("align = \"4k\"\nread = 0.0\n{chosen}");
+            assert_eq!(notes(file, &workload), none, "{chosen}");
+        }
         assert_eq!(
             notes("url = \"null:1MiB\"", "align = \"4k\"\nread = 0.0"),
             none

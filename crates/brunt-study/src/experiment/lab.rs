@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use brunt_core::share::{self, Share};
 use brunt_core::{Size, Span};
 use brunt_lab::Carrier;
 use brunt_lab::link::{
@@ -143,21 +144,33 @@ settings_keys! {
     /// Whether packets keep their order under jitter; default: true. A packet that would overtake another waits for
     /// it, so the mean delay grows with the packet rate, which the results state. false keeps the mean as set.
     keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
-    /// Share of packets lost, independently, 0 to 1.
+    /// Share of packets lost, independently, such as 0.01 or "1%".
+    #[serde(deserialize_with = "share::optional::loss")]
+    #[schemars(with = "Option<Share>")]
     loss: f64 => |settings: &mut Settings, value| settings.loss = value,
     /// Minimum number of packets from one loss to the next: with `loss = 1.0`, exactly every n-th packet is lost.
     loss_gap: u32 => |settings: &mut Settings, value| settings.loss_gap = Some(value),
-    /// Correlation of a packet's loss with that of the previous packet, 0 to 0.99 (as in netem).
+    /// Correlation of a packet's loss with that of the previous packet, 0 to 0.99 or "99%" (as in netem).
+    #[serde(deserialize_with = "share::optional::loss_correlation")]
+    #[schemars(with = "Option<Share>")]
     loss_correlation: f64 => |settings: &mut Settings, value| settings.loss_correlation = value,
     /// Bursty loss (Gilbert-Elliott model), instead of `loss`.
     loss_bursts: Bursts => |settings: &mut Settings, value| settings.loss_bursts = Some(value),
-    /// Share of packets in which one bit is flipped, 0 to 1; checksums are not updated.
+    /// Share of packets in which one bit is flipped, such as 0.01 or "1%"; checksums are not updated.
+    #[serde(deserialize_with = "share::optional::corrupt")]
+    #[schemars(with = "Option<Share>")]
     corrupt: f64 => |settings: &mut Settings, value| settings.corrupt = value,
-    /// Share of ECN-capable packets marked with congestion experienced (CE), 0 to 1.
+    /// Share of ECN-capable packets marked with congestion experienced (CE), such as 0.01 or "1%".
+    #[serde(deserialize_with = "share::optional::ecn")]
+    #[schemars(with = "Option<Share>")]
     ecn: f64 => |settings: &mut Settings, value| settings.ecn = value,
-    /// Share of packets delivered twice, 0 to 1.
+    /// Share of packets delivered twice, such as 0.01 or "1%".
+    #[serde(deserialize_with = "share::optional::duplicate")]
+    #[schemars(with = "Option<Share>")]
     duplicate: f64 => |settings: &mut Settings, value| settings.duplicate = value,
-    /// Share of packets held back so that later packets overtake them, 0 to 1.
+    /// Share of packets held back so that later packets overtake them, such as 0.01 or "1%".
+    #[serde(deserialize_with = "share::optional::reorder")]
+    #[schemars(with = "Option<Share>")]
     reorder: f64 => |settings: &mut Settings, value| settings.reorder = value,
     /// How long reordered packets are held back; default 1 ms.
     reorder_by: Span => |settings: &mut Settings, value| settings.reorder_by = value,
@@ -305,6 +318,129 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
+    /// Every share of a link can be a number or a percentage, also in bursts, faults and sweeps, and a mistake names the
+    /// key and both forms.
+    #[test]
+    fn shares_are_numbers_or_percentages() {
+        // Long because it is one list of checks for each key.
+        let set = |key: &str, value: &str| match key.split_once('.') {
+            Some((table, key)) => {
+                let rest = ["to_bad", "to_good"].map(|needed| match needed == key {
+                    true => String::new(),
+                    false => format!("{needed} = 0.5, "),
+                });
+                format!("{table} = {{ {}{key} = {value} }}", rest.concat())
+            }
+            None => format!("{key} = {value}"),
+        };
+        let (fault, end) = (
+            "\n[[fault]]\nlink = \"wan\"\nset = { ",
+            " }\nat = \"10ms\"\nfor = \"10ms\"\n",
+        );
+        let keys = [
+            "loss",
+            "corrupt",
+            "ecn",
+            "duplicate",
+            "reorder",
+            "loss_correlation",
+            "loss_bursts.to_bad",
+            "loss_bursts.to_good",
+            "loss_bursts.loss_good",
+            "loss_bursts.loss_bad",
+        ];
+        for key in keys {
+            let link = |value: &str| {
+                let more = if key == "loss_correlation" {
+                    "loss = 0.1, "
+                } else {
+                    ""
+                };
+                let preset = if key.contains('.') {
+                    "delay"
+                } else {
+                    "preset = \"paxson-wan\", delay"
+                };
+                let line = format!(
+                    "wan = {{ between = [\"client\", \"server\"], {more}{}, {preset} = \"1ms\" }}",
+                    set(key, value)
+                );
+                let start = GOOD.find("[lab.links.wan]").unwrap();
+                let rest = GOOD.find("[targets.remote]").unwrap();
+                let sweep = GOOD.find("[sweep]").unwrap();
+                format!(
+                    "{}[lab.links]\n{line}\n{}",
+                    &GOOD[..start],
+                    &GOOD[rest..sweep]
+                )
+            };
+            let settings = |value: &str| {
+                let experiment = Experiment::parse("lab.toml", &link(value))
+                    .unwrap_or_else(|error| panic!("{key}: {}", error.one_line()));
+                experiment.lab.unwrap().links["wan"].settings()
+            };
+            assert_eq!(settings("\"12.5%\""), settings("0.125"), "{key}");
+            assert_ne!(settings("\"12.5%\""), settings("0.25"), "{key}");
+            let last = key.rsplit('.').next().unwrap();
+            for text in ["\"1 in 8\"", "true"] {
+                for text in [
+                    link(text),
+                    format!("{}{fault}{}{end}", link("0.1"), set(key, text)),
+                ] {
+                    let said = Experiment::parse("lab.toml", &text).unwrap_err().one_line();
+                    let forms = format!("{last}: ");
+                    assert!(
+                        said.contains(&forms) && said.contains("0.01 or \"1%\""),
+                        "{said}"
+                    );
+                }
+            }
+            let said = Experiment::parse("lab.toml", &link("\"150%\""))
+                .unwrap_err()
+                .one_line();
+            let named = key.split('.').next().unwrap();
+            assert!(
+                said.contains(named) && said.contains("1.5 is not a") && said.contains("%\""),
+                "{said}"
+            );
+        }
+        let swept = changed(GOOD, "link_loss = [0.0, 0.01]", "link_loss = [0.0, \"1%\"]");
+        let points = Experiment::parse("lab.toml", &swept).unwrap().points();
+        assert_eq!(
+            points[3].label,
+            "remote mixed link_delay=5ms link_loss=0.01"
+        );
+        let wrong = changed(GOOD, "link_loss = [0.0, 0.01]", "link_loss = [\"some\"]");
+        assert_mistake(&wrong, 16, "link_loss: 'some' is not a share");
+    }
+
+    /// No share of a link or a fault is read by another parser: each has a schema of its own, unlike other numbers.
+    #[test]
+    fn no_key_of_a_link_or_fault_is_a_plain_fraction() {
+        let schema = serde_json::to_value(Experiment::schema()).unwrap();
+        let mut plain = Vec::new();
+        for (name, definition) in schema["$defs"].as_object().unwrap() {
+            let kinds = std::iter::once(definition)
+                .chain(definition["anyOf"].as_array().into_iter().flatten());
+            for (key, value) in kinds
+                .filter_map(|kind| kind["properties"].as_object())
+                .flatten()
+            {
+                let is_number = value["type"] == "number"
+                    || value["type"]
+                        .as_array()
+                        .is_some_and(|of| of.contains(&"number".into()));
+                if is_number {
+                    plain.push(format!("{name}.{key}"));
+                }
+            }
+        }
+        let of_links = ["LinkEntry.", "LinkBack.", "Bursts.", "Fault", "Cpu."];
+        plain.retain(|name| of_links.iter().any(|of| name.starts_with(of)));
+        assert_eq!(plain, Vec::<String>::new());
+        assert!(schema["$defs"]["Share"].is_object() && schema["$defs"]["Bursts"].is_object());
+    }
+
     /// A table's file is resolved relative to the experiment's file, and a missing one is reported at its key's line.
     #[test]
     fn tables_from_files() {
@@ -433,7 +569,7 @@ link_delay = ["1ms", "5ms"]
             "delay = \"10ms\"",
             "loss_correlation = 1.0",
             8,
-            "write 0 to 0.99",
+            "from 0 to 0.99 or a percentage",
         );
         check("delay = \"10ms\"", "ecn = 1.5", 8, "is not a share");
         check("delay = \"10ms\"", "slow_close = \"61s\"", 8, "longer than");

@@ -17,6 +17,7 @@ mod mistake;
 mod names;
 mod own_targets;
 mod parse;
+mod percentiles;
 mod plan;
 mod precision;
 mod remote_workloads;
@@ -49,6 +50,7 @@ pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 #[cfg(test)]
 pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
+pub use percentiles::{Percentiles, PercentilesError};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
@@ -105,6 +107,10 @@ pub struct Experiment {
     /// With `precision`: starts no further round of runs after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
+    /// Percentiles of response times that the table, `summary.json` and the page show and `brunt compare` compares; default:
+    /// `[50, 99, 99.9]`. A figure is absent where there are too few requests for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentiles: Option<Percentiles>,
     /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
     /// targets that are opened by iscsi, nbd, nfs or tcp URLs or served. The kernel's choice by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_core::share::{self, Share};
 use brunt_core::{Size, Span};
 use brunt_host::{Fleet, HostLoad};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
@@ -61,8 +62,12 @@ pub struct Sweep {
     /// One-way delay of every link of the lab, or of those in `links`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
-    /// Packet loss of every link of the lab, or of those in `links`, in each direction, 0 to 1.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Packet loss of every link of the lab, or of those in `links`, in each direction, such as 0.01 or "1%".
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "share::link_loss"
+    )]
+    #[schemars(with = "Vec<Share>")]
     pub link_loss: Vec<f64>,
     /// Rate of every link of the lab, or of those in `links`, in each direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -60,7 +60,7 @@ mod tests {
         let found = mistake("figure = \"p99\"\nbelow = \"2ms\"\ntarget = \"d\"\n");
         assert_eq!(found, "x.toml:9: there is no target 'd'; available: disk");
         assert!(
-            mistake("figure = \"p98\"\nbelow = \"2ms\"\n").contains("there is no figure 'p98'")
+            mistake("figure = \"p100\"\nbelow = \"2ms\"\n").contains("there is no figure 'p100'")
         );
         assert!(mistake("figure = \"p99\"\n").contains("either below or above"));
         assert!(mistake("figure = \"p99\"\nbelow = true\n").contains("its unit such as \"2ms\""));

@@ -53,6 +53,7 @@ impl Experiment {
             description: self.description.clone(),
             seed: self.seed,
             repetitions: self.repetitions,
+            percentiles: self.chosen_percentiles().to_vec(),
             targets: devices
                 .chain(directories)
                 .chain(self.several_targets())

@@ -36,6 +36,7 @@ use crate::written::written;
 use brunt_result::degradation::phases_over_runs;
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
+use brunt_result::percentile::Percentile;
 use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{
@@ -91,6 +92,8 @@ pub struct Study<'a> {
     seed: u64,
     precision: Option<PrecisionGoal>,
     required: Vec<Requirement>,
+    /// Percentiles kept of each run and point.
+    percentiles: Vec<Percentile>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
     /// What each point's load reports in addition to its figures.
     notes: Vec<Vec<String>>,
@@ -251,13 +254,14 @@ impl<'a> Study<'a> {
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
         let goes_on = experiment.goes_on_without_hosts();
-        let required = experiment.require.clone();
+        let (required, percentiles) = (experiment.require.clone(), experiment.kept_percentiles());
         let (notes, lacking) = (Vec::new(), None);
         Study {
             plan,
             seed,
             precision,
             required,
+            percentiles,
             targets,
             notes,
             folder,
@@ -664,6 +668,10 @@ impl<'a> Study<'a> {
         let points = index..self.plan.jobs_of(index).end;
         let points = &mut self.summary.points[points];
         engine::record(measured.prepared.as_ref(), &mut run, &mut of_jobs, points);
+        run.keep_percentiles(&self.percentiles, &outcome.figures);
+        for (job, outcome) in of_jobs.iter_mut().zip(&outcomes) {
+            job.keep_percentiles(&self.percentiles, &outcome.figures);
+        }
         let of_points = outcomes.iter().chain([&outcome]);
         let runs = of_jobs.iter_mut().chain([&mut run]).zip(of_points);
         let jobs = self.plan.jobs_of(index).take(outcomes.len());
@@ -698,6 +706,8 @@ impl<'a> Study<'a> {
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);
+        point.response_percentiles_us =
+            Percentile::of_each(&self.percentiles, &self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
     }
 

@@ -20,11 +20,11 @@ use brunt_result::degradation::{OverRuns, PhaseOverRuns, ResponseOverRuns, runs_
 use brunt_result::drift::drift;
 use brunt_result::failures;
 use brunt_result::noise::NoiseShare;
-use brunt_result::probe::ProbeRecord;
+use brunt_result::probe::{HostProbes, ProbeRecord};
 use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
-use brunt_result::summary::{Latencies, PointSummary, RunSummary, Summary};
+use brunt_result::summary::{OpSummary, PointSummary, RunSummary, Summary};
 
-use cells::Cells;
+use cells::{Cells, Columns};
 use notes::Notes;
 
 /// Width at which text is wrapped here.
@@ -32,7 +32,7 @@ pub(super) const WIDTH: usize = 80;
 /// Maximum causes of failed requests, and ranges of wrong data, shown per point; more are in the summary.
 const CAUSES_SHOWN: usize = 4;
 const EXTENTS_SHOWN: usize = 3;
-/// Maximum notes of probes shown; all are in the summary.
+/// Maximum hosts whose probes are mentioned, and notes of each; all are in the summary.
 const NOTES_MAX: usize = 5;
 
 /// The table at the end of `brunt run`: a row for each point, below it its phases, kinds of operations and faults; then
@@ -40,13 +40,14 @@ const NOTES_MAX: usize = 5;
 /// known here.
 ///
 /// Response times count from the intended time, including retries. Rate, MB/s, mean and p99 are means of the runs' own
-/// values; ± is the half-width of that mean's 95 % interval; p50, p99.9 and max are of all runs together.
+/// values; ± is the half-width of that mean's 95 % interval; other percentiles and max are of all runs together.
 pub fn table(summary: &Summary) -> Vec<String> {
-    let mut lines = cells::head();
+    let columns = Columns(summary.experiment.shown_percentiles());
+    let mut lines = columns.head();
     let kinds = KindEstimates::of(&summary.points);
     let mut notes = Notes::default();
     for point in &summary.points {
-        lines.extend(of_point(point, &kinds));
+        lines.extend(of_point(point, &kinds, columns));
         lines.extend(costs(point));
         for note in notes_of(point) {
             notes.add(&point.label, note);
@@ -63,38 +64,42 @@ pub fn table(summary: &Summary) -> Vec<String> {
 }
 
 /// The rows of a point: its phases, the whole run, its kinds of operations.
-fn of_point(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
+fn of_point(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = point.label.clone();
     if label.chars().count() > cells::LABEL || !point.phases.is_empty() {
         lines.push(std::mem::take(&mut label));
     }
     if point.requests_per_second.is_none() {
-        lines.extend(incomplete(&label, point));
+        lines.extend(incomplete(&label, point, columns));
         return lines;
     }
     // An average over healthy and broken time represents neither.
     if !point.phases.is_empty() {
-        lines.extend(point.phases.iter().flat_map(of_phase));
+        lines.extend(
+            point
+                .phases
+                .iter()
+                .flat_map(|phase| of_phase(phase, columns)),
+        );
         label = "  whole run".into();
     }
     let all = point.response;
-    lines.push(cells::row(&Cells {
+    lines.push(columns.row(&Cells {
         label: &label,
         requests_per_second: point.requests_per_second,
         bytes_per_second: mean(point.bytes_per_second),
         mean_us: mean(point.response_mean_us),
-        p50_us: all.map(|all| all.p50_us),
         p99_us: point.response_p99_us,
-        p99_9_us: all.map(|all| all.p99_9_us),
+        percentile_us: &|one| point.percentile_us(one),
         max_us: all.map(|all| all.max_us),
     }));
-    lines.extend(of_kinds(point, kinds));
+    lines.extend(of_kinds(point, kinds, columns));
     lines
 }
 
 /// The row of a point without a complete run: what was measured until its end, marked as incomplete.
-fn incomplete(label: &str, point: &PointSummary) -> Vec<String> {
+fn incomplete(label: &str, point: &PointSummary, columns: Columns<'_>) -> Vec<String> {
     let lost = point.runs.iter().find_map(super::hosts::lost);
     let lost = lost.map(|lost| format!("  {lost}"));
     let measured = |run: &&RunSummary| run.measured_s > 0.0 && run.response.is_some();
@@ -110,7 +115,7 @@ fn incomplete(label: &str, point: &PointSummary) -> Vec<String> {
             runs: 1,
         })
     };
-    let row = cells::row(&Cells {
+    let row = columns.row(&Cells {
         label: if label.is_empty() {
             "  incomplete"
         } else {
@@ -119,9 +124,8 @@ fn incomplete(label: &str, point: &PointSummary) -> Vec<String> {
         requests_per_second: alone(run.requests_per_second),
         bytes_per_second: Some(run.bytes_per_second),
         mean_us: run.response.map(|all| all.mean_us),
-        p50_us: run.response.map(|all| all.p50_us),
         p99_us: run.response.and_then(|all| alone(all.p99_us)),
-        p99_9_us: run.response.map(|all| all.p99_9_us),
+        percentile_us: &|one| run.percentile_us(one),
         max_us: run.response.map(|all| all.max_us),
     });
     let said = format!(
@@ -140,8 +144,8 @@ fn legend(summary: &Summary) -> Vec<String> {
         .any(|point| point.requests_per_second.is_some())
     {
         lines.push(
-            "response times from when each request was due; means over runs, ± half of the 95% interval; p50, p99.9 and max \
-             of all runs"
+            "response times from when each request was due; means over runs, ± half of the 95% interval; other percentiles \
+             and max of all runs"
                 .into(),
         );
     }
@@ -311,20 +315,19 @@ fn too_noisy(point: &PointSummary) -> Option<String> {
 }
 
 /// The row of one phase of a point with faults, preceded by its name if that is long.
-fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
+fn of_phase(phase: &PhaseOverRuns, columns: Columns<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = format!("  {}", phase.name());
     if label.chars().count() > cells::LABEL {
         lines.push(std::mem::take(&mut label));
     }
-    lines.push(cells::row(&Cells {
+    lines.push(columns.row(&Cells {
         label: &label,
         requests_per_second: phase.requests_per_second,
         bytes_per_second: mean(phase.bytes_per_second),
         mean_us: mean(phase.response_mean_us),
-        p50_us: None,
         p99_us: phase.response_p99_us,
-        p99_9_us: None,
+        percentile_us: &|_| None,
         max_us: phase.response_max_us,
     }));
     lines.extend(phase.stood_still().map(|(requests, oldest_us)| {
@@ -338,7 +341,7 @@ fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
 }
 
 /// The rows of a point's kinds of operations.
-fn of_kinds(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
+fn of_kinds(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -> Vec<String> {
     let indent = if point.phases.is_empty() {
         "  "
     } else {
@@ -346,21 +349,23 @@ fn of_kinds(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
     };
     let of_kind = |kind: &KindOverRuns| {
         let complete = point.runs.iter().filter(|run| run.is_complete());
-        let times: Vec<Latencies> = complete
-            .filter_map(|run| run.op(kind.op)?.response)
-            .collect();
-        let over = |get: fn(&Latencies) -> f64| {
-            (!times.is_empty()).then(|| times.iter().map(get).sum::<f64>() / times.len() as f64)
+        let ops: Vec<&OpSummary> = complete.filter_map(|run| run.op(kind.op)).collect();
+        let mean_of = |percentile| {
+            let values: Vec<f64> = ops
+                .iter()
+                .filter_map(|op| op.percentile_us(percentile))
+                .collect();
+            Some(Estimate::of(&values)?.mean)
         };
-        cells::row(&Cells {
+        let times = ops.iter().filter_map(|op| op.response);
+        columns.row(&Cells {
             label: &format!("{indent}{}", kind.op),
             requests_per_second: kind.requests_per_second,
             bytes_per_second: mean(kind.bytes_per_second),
             mean_us: mean(kind.response_mean_us),
-            p50_us: over(|times| times.p50_us),
             p99_us: kind.response_p99_us,
-            p99_9_us: over(|times| times.p99_9_us),
-            max_us: times.iter().map(|times| times.max_us).reduce(f64::max),
+            percentile_us: &mean_of,
+            max_us: times.map(|times| times.max_us).reduce(f64::max),
         })
     };
     kinds.over_runs(point).iter().map(of_kind).collect()
@@ -407,22 +412,47 @@ fn probes(summary: &Summary) -> Vec<String> {
     let mut lines: Vec<String> = probe_trouble(sum(|record| record.samples), counts)
         .into_iter()
         .collect();
-    let elsewhere = records().flat_map(|record| hosts::trouble(&record.elsewhere));
-    let elsewhere: BTreeSet<String> = elsewhere.collect();
-    lines.extend(
-        elsewhere
-            .into_iter()
-            .take(NOTES_MAX)
-            .map(|line| format!("probes: {line}")),
-    );
-    let notes: BTreeSet<&String> = records().flat_map(|record| &record.notes).collect();
-    lines.extend(
-        notes
-            .into_iter()
-            .take(NOTES_MAX)
-            .map(|note| format!("probes: {note}")),
-    );
+    let mut elsewhere: BTreeMap<String, HostProbes> = BTreeMap::new();
+    for (host, probes) in records().flat_map(|record| &record.elsewhere) {
+        elsewhere.entry(host.clone()).or_default().add(probes);
+    }
+    let troubles = hosts::trouble(&elsewhere).map(|line| format!("probes: {line}"));
+    lines.extend(troubles.take(NOTES_MAX));
+    lines.extend(probe_notes(records()));
     lines
+}
+
+/// What is missing, a line for each host.
+fn probe_notes<'a>(records: impl Iterator<Item = &'a ProbeRecord> + Clone) -> Vec<String> {
+    let named = records.clone();
+    let hosts: BTreeSet<&'a String> = named
+        .flat_map(|record| record.hosts.keys().chain(record.elsewhere.keys()))
+        .collect();
+    let mut by_host: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for note in records.flat_map(|record| &record.notes) {
+        let of_host = |host: &'a String| {
+            let what = note.strip_prefix(host.as_str())?.strip_prefix(": ")?;
+            Some((host.as_str(), what))
+        };
+        let found = hosts.iter().copied().find_map(of_host);
+        let (host, what) = found.unwrap_or(("", note));
+        by_host.entry(host).or_default().insert(what);
+    }
+    let line = |(host, notes): (&str, BTreeSet<&str>)| {
+        let mut told: Vec<String> = notes
+            .iter()
+            .take(NOTES_MAX)
+            .map(|note| note.to_string())
+            .collect();
+        if notes.len() > NOTES_MAX {
+            told.push(format!("and {} more", notes.len() - NOTES_MAX));
+        }
+        match host {
+            "" => format!("probes: {}", told.join("; ")),
+            host => format!("probes: {host}: {}", told.join("; ")),
+        }
+    };
+    by_host.into_iter().take(NOTES_MAX).map(line).collect()
 }
 
 /// The machine's noise, if it matters, and the cost of each fault.
@@ -746,6 +776,123 @@ mod tests {
             many,
             "probes: 1 sample; 2 late, 1 missed, 3 counters were reset, 2 texts unreadable"
         );
+    }
+
+    /// Probes of one host are one line, over all runs and metrics.
+    #[test]
+    fn each_host_has_one_line_about_its_probes() {
+        use brunt_result::{Outcome, Stopped};
+        let run = |late: u64, notes: &[&str]| {
+            let near = HostProbes {
+                samples: 10,
+                late,
+                ..HostProbes::default()
+            };
+            let record = ProbeRecord {
+                notes: notes.iter().map(|note| note.to_string()).collect(),
+                elsewhere: [("near".to_string(), near)].into(),
+                hosts: [("far".to_string(), BTreeMap::new())].into(),
+                ..ProbeRecord::default()
+            };
+            let outcome = Outcome {
+                stopped: Stopped::Done,
+                ..Outcome::interrupted()
+            };
+            RunSummary {
+                probes: Some(record),
+                ..RunSummary::of(&outcome, 0, 0, 1, None)
+            }
+        };
+        let runs = vec![
+            run(1, &["near: no disk", "far: no network"]),
+            run(2, &["near: no disk", "near: no memory"]),
+        ];
+        let point = PointSummary {
+            runs,
+            ..PointSummary::default()
+        };
+        let summary = Summary {
+            points: vec![point],
+            ..empty()
+        };
+        let expected = [
+            "probes: near: 20 samples; 3 late",
+            "probes: far: no network",
+            "probes: near: no disk; no memory",
+        ];
+        assert_eq!(probes(&summary), expected);
+    }
+
+    /// The chosen percentiles are the columns, in the rows of points and kinds of operations.
+    #[test]
+    fn chosen_percentiles_are_columns() {
+        use brunt_core::Nanos;
+        use brunt_result::percentile::Percentile;
+        use brunt_result::{Figures, OpKind, Outcome, Stopped};
+        let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
+        for slot in 0..2 {
+            let of = figures.at(slot);
+            of.completed = 1000;
+            (1..=1000).for_each(|us| of.response.record(Nanos(us * 1000)));
+        }
+        let outcome = Outcome {
+            figures,
+            stopped: Stopped::Done,
+            ..Outcome::interrupted()
+        };
+        let chosen: Vec<Percentile> = ["p25", "p95", "p99.99"]
+            .map(|name| Percentile::named(name).unwrap())
+            .to_vec();
+        let mut run = RunSummary::of(&outcome, 0, 0, 1, None);
+        run.keep_percentiles(&chosen, &outcome.figures);
+        let response = outcome.figures.response();
+        let point = PointSummary {
+            label: "disk".into(),
+            requests_per_second: Estimate::of(&[1.0]),
+            response_percentiles_us: Percentile::of_each(&chosen, &response),
+            response: run.response,
+            runs: vec![run],
+            ..PointSummary::default()
+        };
+        let mut summary = Summary {
+            points: vec![point],
+            ..empty()
+        };
+        let words = |lines: &[String], at: usize| -> Vec<String> {
+            lines[at].split_whitespace().map(String::from).collect()
+        };
+        let usual = table(&summary);
+        assert!(
+            words(&usual, 1)
+                .join(" ")
+                .ends_with("mean p50 p99 ± p99.9 max")
+        );
+        summary.experiment.percentiles = chosen;
+        let lines = table(&summary);
+        let head = "requests/s ± MB/s mean p25 p95 p99.99 max";
+        assert_eq!(words(&lines, 1).join(" "), head);
+        assert!(
+            lines[2].ends_with("250us  950us      - 1.00ms"),
+            "{lines:#?}"
+        );
+        assert!(
+            lines[3].contains("read") && lines[3].ends_with("250us  950us      - 1.00ms"),
+            "{lines:#?}"
+        );
+    }
+
+    /// A complete result without points.
+    fn empty() -> Summary {
+        Summary {
+            format: brunt_result::summary::FORMAT,
+            brunt: String::new(),
+            complete: true,
+            trouble: None,
+            experiment: brunt_result::experiment::ExperimentSummary::default(),
+            points: Vec::new(),
+            indexes: None,
+            requirements: Vec::new(),
+        }
     }
 
     /// Too few runs for a comparison are reported, with the setting and a sufficient value.

@@ -7,6 +7,7 @@ use brunt_report::experiment;
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
+use brunt_result::percentile::Percentile;
 use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
 use serde_json::json;
@@ -30,7 +31,7 @@ pub struct Compare {
     /// Results folder to compare with the baseline
     b: PathBuf,
     /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for one kind of operation
-    /// 'write p99 worse by 10%'. A condition about something that the results don't have is an error. Can be repeated
+    /// 'write p99.9 worse by 10%'. A condition about something that the results don't have is an error. Can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
     /// Changes smaller than this do not matter: a metric shown to be within it is "same" [default: 5%]
@@ -69,7 +70,8 @@ impl Subcommand for Compare {
         let doubts = noted(results, failures::doubts, output);
         let engines = engine_differences(&a, &b);
         let margin = self.margin.unwrap_or_default().0;
-        let (lines, alone) = compare_summaries(&a, &b, margin);
+        let asked: Vec<Percentile> = self.fail_if.iter().filter_map(FailIf::percentile).collect();
+        let (lines, alone) = compare_summaries(&a, &b, margin, &asked);
         if lines.is_empty() {
             return Err(Failure::usage("the two results have no point in common")
                 .advise("compare results of the same experiment"));
@@ -174,7 +176,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
     // Treat an unknown number as the largest: the comparison that needs the most runs settles all.
     let most = wanted.max_by_key(|(_, runs)| runs.unwrap_or(u32::MAX));
     if let Some((line, runs)) = most {
-        let (label, metric) = (&line.label, line.metric);
+        let (label, metric) = (&line.label, &line.metric);
         notes.push(match runs {
             Some(runs) => format!(
                 "repetitions = {runs} would detect a change of 10% in each inconclusive figure with 80% power (most \

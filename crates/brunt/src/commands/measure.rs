@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use brunt_core::{Size, Span};
+use brunt_result::percentile::Percentile;
 use brunt_study::experiment::Experiment;
 use clap::ValueEnum;
 
@@ -65,6 +66,9 @@ pub struct Measure {
     /// Runs of each point; 'brunt compare' needs four on each side for a verdict
     #[arg(long, default_value_t = 4, value_name = "N")]
     reps: u32,
+    /// Percentiles of response times to show and compare [default: 50,99,99.9]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    percentiles: Vec<Percentile>,
     /// Open loop: requests are due at this rate per second, and response times count from then
     #[arg(long, value_delimiter = ',', value_name = "PER_SECOND")]
     rate: Vec<f64>,
@@ -265,6 +269,14 @@ impl Measure {
             format!("repetitions = {}", self.reps),
         ];
         lines.extend(self.seed.map(|seed| format!("seed = {seed}")));
+        if !self.percentiles.is_empty() {
+            let each: Vec<String> = self
+                .percentiles
+                .iter()
+                .map(|one| one.percent().to_string())
+                .collect();
+            lines.push(format!("percentiles = [{}]", each.join(", ")));
+        }
         if self.overwrite {
             let urls: Vec<String> = self.targets.iter().map(|url| quoted(url)).collect();
             lines.push(format!("allow_overwrite = [{}]", urls.join(", ")));
@@ -401,6 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn percentiles_become_the_key() {
+        let of = |options: &str| {
+            let chosen = experiment(&format!("d.img {options}"));
+            let names = chosen.chosen_percentiles().iter().map(ToString::to_string);
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("--percentiles 50,95,99.9"), "p50 p95 p99.9");
+        assert_eq!(of("--percentiles p99.99"), "p99.99");
+        assert_eq!(of(""), "");
+        let words = ["measure", "d.img", "--percentiles", "100"];
+        assert!(Program::try_parse_from(words).is_err());
+    }
+
+    #[test]
     fn options_become_the_experiment_they_describe() {
         let read = experiment("/dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s");
         let workload = &read.workloads["randread"];
@@ -419,7 +445,7 @@ mod tests {
             (workload.read, workload.flush_every, workload.workers),
             (0.7, 32, 2)
         );
-        assert!(workload.sync.is_stable());
+        assert!(workload.writes_are_stable());
         assert_eq!(
             mixed.allow_overwrite,
             ["/a/x.img", "iscsi://host/iqn.a:b/0"]

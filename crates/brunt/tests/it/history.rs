@@ -7,8 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::support::{TempDir, brunt, run_within, succeed};
 use serde_json::Value;
 
+/// As many requests as a p99.9 needs.
 const EXPERIMENT: &str = "name = \"few\"\nrepetitions = 2\n[targets.t]\nurl = \"null:1MiB\"\n\
-                          [workloads.w]\nstop = { requests = 100 }\n";
+                          [workloads.w]\nstop = { requests = 1000 }\n";
 
 /// Makes a result by running an experiment.
 fn measure(folder: &TempDir, name: &str) {

@@ -15,6 +15,7 @@
 
 use brunt_core::Nanos;
 use brunt_core::random::Random;
+use brunt_core::share;
 
 use super::blocks::BlockRanges;
 use super::kind::{FORMS, FaultEffect};
@@ -97,10 +98,10 @@ impl DeviceFault {
             let (key, value) = word.split_once('=').ok_or_else(|| wrong(FORMS))?;
             match key {
                 "p" => {
-                    fault.probability = value.parse().unwrap_or(-1.0);
-                    if !(0.0..=1.0).contains(&fault.probability) {
-                        return Err(wrong("p is a probability, 0 to 1"));
-                    }
+                    let share = share::parse(value).filter(|p| (0.0..=1.0).contains(p));
+                    fault.probability = share.ok_or_else(|| {
+                        wrong("p is a probability from 0 to 1 or a percentage, such as 0.01 or 1%")
+                    })?;
                 }
                 "op" => {
                     fault.ops = Ops::parse(value).ok_or_else(|| {

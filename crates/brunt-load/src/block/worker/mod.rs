@@ -139,7 +139,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                     _ => u64::MAX,
                 },
                 reap_batch: workload.reap_batch,
-                force_unit_access: workload.sync.is_stable(),
+                force_unit_access: workload.writes_are_stable(),
             },
             retry: RetryRules::new(&workload.retry),
             phase: RunPhase::new(workload, |all| id.share(all)),

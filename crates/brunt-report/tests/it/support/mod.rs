@@ -23,11 +23,17 @@ use brunt_study::study::Study;
 
 /// Runs an experiment of two targets in memory.
 pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
+    run_with("", name, sweep, repetitions)
+}
+
+/// The same with these keys of the experiment.
+pub fn run_with(keys: &str, name: &str, sweep: &str, repetitions: u32) -> Summary {
     let text = format!(
         r#"
         name = "{name}"
         description = "Two memories under a growing queue, to see what a page looks like."
         repetitions = {repetitions}
+        {keys}
         [targets.memory]
         url = "memory:16MiB"
         [targets."other <b>memory</b> with a long name"]

@@ -1,5 +1,6 @@
 //! `cpu`: takes processor time from the target, or from everything, by competing for it.
 
+use brunt_core::share::{self, Share};
 use brunt_lab::faults::{CpuHog, usable_cores};
 use brunt_protocol::HostFault;
 use schemars::JsonSchema;
@@ -22,7 +23,9 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// Takes away this share of CPU time (0.01 to 1) with competing processes.
+    /// Takes away this share of CPU time (0.01 to 1, or "1%" to "100%") with competing processes.
+    #[serde(deserialize_with = "share::set::cpu")]
+    #[schemars(with = "Share")]
     pub cpu: f64,
     /// With `cpu`: cores to occupy, counted from 0; default: all that the target may use. A target that the
     /// experiment serves is pinned to these cores, with and without the fault.
@@ -43,8 +46,8 @@ impl Kind for Cpu {
         if !(0.01..=1.0).contains(&self.cpu) {
             return Err(Mistake::new(
                 "cpu",
-                "cpu is a share, 0.01 to 1",
-                "write cpu = 0.98",
+                "cpu is a share from 0.01 to 1",
+                "write cpu = 0.98 or cpu = \"98%\"",
             ));
         }
         Ok(())

@@ -289,11 +289,11 @@ fn slower_answers() {
         lines.iter().any(|line| line.contains("of excess wait")),
         "{lines:#?}"
     );
-    let (compared, _) = brunt_result::compare::compare_summaries(&summary, &summary, 0.05);
+    let (compared, _) = brunt_result::compare::compare_summaries(&summary, &summary, 0.05, &[]);
     let of_fault: Vec<&str> = compared
         .iter()
         .filter(|line| line.label.ends_with("fault slow:5ms"))
-        .map(|line| line.metric)
+        .map(|line| &*line.metric)
         .collect();
     assert!(
         ["drop", "mean-factor", "p99-factor"]

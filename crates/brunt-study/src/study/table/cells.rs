@@ -1,6 +1,7 @@
-//! The columns of the terminal's table, 80 characters wide: rates, and times in units that suit their size. Columns are
-//! always separated.
+//! The columns of the terminal's table, 80 characters wide with the usual percentiles: rates, and times in units that
+//! suit their size. Columns are always separated.
 
+use brunt_result::percentile::Percentile;
 use brunt_result::statistics::Estimate;
 
 /// Width of a row's label; a longer one has its own line.
@@ -12,70 +13,76 @@ pub(super) struct Cells<'a> {
     pub requests_per_second: Option<Estimate>,
     pub bytes_per_second: Option<f64>,
     pub mean_us: Option<f64>,
-    pub p50_us: Option<f64>,
+    /// A mean over runs, with its interval.
     pub p99_us: Option<Estimate>,
-    pub p99_9_us: Option<f64>,
+    /// Other percentiles.
+    pub percentile_us: &'a dyn Fn(Percentile) -> Option<f64>,
     pub max_us: Option<f64>,
 }
 
-/// The two header lines.
-pub(super) fn head() -> Vec<String> {
-    let names = [
-        "",
-        "requests/s",
-        "±",
-        "MB/s",
-        "mean",
-        "p50",
-        "p99",
-        "±",
-        "p99.9",
-        "max",
-    ];
-    vec![
-        format!("{:>width$}", "response time", width = LABEL + 35),
-        line(names.map(String::from)),
-    ]
-}
+/// A value for each percentile, and the width of its interval if that has a column.
+type PercentileCells = Vec<(String, Option<String>)>;
 
-/// A row.
-pub(super) fn row(cells: &Cells<'_>) -> String {
-    let dash = || "-".to_string();
-    let time = |us: Option<f64>| us.map_or_else(dash, time);
-    line([
-        cells.label.to_string(),
-        cells
-            .requests_per_second
-            .map_or_else(dash, |rate| count(rate.mean)),
-        width(cells.requests_per_second),
-        cells
-            .bytes_per_second
-            .map_or_else(dash, |bytes| digits(bytes / 1e6)),
-        time(cells.mean_us),
-        time(cells.p50_us),
-        time(cells.p99_us.map(|p99| p99.mean)),
-        width(cells.p99_us),
-        time(cells.p99_9_us),
-        time(cells.max_us),
-    ])
-}
+/// The columns of percentiles.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<'a>(pub &'a [Percentile]);
 
-fn line(cells: [String; 10]) -> String {
-    let [
-        label,
-        rate,
-        rate_width,
-        bytes,
-        mean,
-        p50,
-        p99,
-        p99_width,
-        p99_9,
-        max,
-    ] = cells;
-    format!(
-        "{label:<LABEL$}{rate:>10} {rate_width:>5} {bytes:>5} {mean:>6} {p50:>6} {p99:>6} {p99_width:>5} {p99_9:>6} {max:>6}"
-    )
+impl Columns<'_> {
+    /// The two header lines.
+    pub(super) fn head(self) -> Vec<String> {
+        let rates = ["requests/s", "±", "MB/s"].map(String::from);
+        let percentiles = self.0.iter().map(|one| {
+            let width = (*one == Percentile::P99).then(|| "±".to_string());
+            (one.to_string(), width)
+        });
+        let times = ("mean".to_string(), percentiles.collect(), "max".to_string());
+        vec![
+            format!("{:>width$}", "response time", width = LABEL + 35),
+            self.line("", rates, times),
+        ]
+    }
+
+    /// A row.
+    pub(super) fn row(self, cells: &Cells<'_>) -> String {
+        let dash = || "-".to_string();
+        let time = |us: Option<f64>| us.map_or_else(dash, time);
+        let rate = cells.requests_per_second;
+        let bytes = cells.bytes_per_second;
+        let rates = [
+            rate.map_or_else(dash, |rate| count(rate.mean)),
+            width(rate),
+            bytes.map_or_else(dash, |bytes| digits(bytes / 1e6)),
+        ];
+        let percentiles = self.0.iter().map(|one| match *one == Percentile::P99 {
+            true => (
+                time(cells.p99_us.map(|p99| p99.mean)),
+                Some(width(cells.p99_us)),
+            ),
+            false => (time((cells.percentile_us)(*one)), None),
+        });
+        let times = (
+            time(cells.mean_us),
+            percentiles.collect(),
+            time(cells.max_us),
+        );
+        self.line(cells.label, rates, times)
+    }
+
+    /// Aligns a row: rates, then the mean, the percentiles with the width of p99's interval, and the maximum.
+    fn line(
+        self,
+        label: &str,
+        [rate, rate_width, bytes]: [String; 3],
+        (mean, percentiles, max): (String, PercentileCells, String),
+    ) -> String {
+        let mut line = format!("{label:<LABEL$}{rate:>10} {rate_width:>5} {bytes:>5} {mean:>6}");
+        for (one, (value, interval)) in self.0.iter().zip(percentiles) {
+            let width = one.to_string().len().max(6);
+            line += &format!(" {value:>width$}");
+            line.extend(interval.map(|interval| format!(" {interval:>5}")));
+        }
+        line + &format!(" {max:>6}")
+    }
 }
 
 /// Half-width of an interval in percent of its mean, in at most five characters.
@@ -144,18 +151,33 @@ mod tests {
         let names = brunt_result::op::TABLE.iter().map(|info| info.name);
         let longest = names.max_by_key(|name| name.len()).unwrap();
         for value in [0.0, 0.04, 9.96, 99_999.9, 123_456_789.0, 86_400e6 / 100.0] {
-            let cells = Cells {
-                label: &format!("  {longest}"),
-                requests_per_second: estimate(value),
-                bytes_per_second: Some(value),
-                mean_us: Some(value),
-                p50_us: Some(value),
-                p99_us: estimate(value),
-                p99_9_us: Some(value),
-                max_us: Some(value),
-            };
-            let row = row(&cells);
-            assert_eq!(row.split_whitespace().count(), 10, "{row}");
+            for (names, columns) in [("50 99 99.9", 10), ("95 99.99 99.999999", 9)] {
+                let percentiles: Vec<Percentile> =
+                    names.split(' ').map(|name| name.parse().unwrap()).collect();
+                let table = Columns(&percentiles);
+                let row = table.row(&Cells {
+                    label: &format!("  {longest}"),
+                    requests_per_second: estimate(value),
+                    bytes_per_second: Some(value),
+                    mean_us: Some(value),
+                    p99_us: estimate(value),
+                    percentile_us: &|_| Some(value),
+                    max_us: Some(value),
+                });
+                assert_eq!(row.split_whitespace().count(), columns, "{row}");
+                let head = table.head().remove(1);
+                assert_eq!(
+                    head.split_whitespace().count(),
+                    row.split_whitespace().count() - 1
+                );
+                // The longest label is a character too long for its column.
+                let over = 2 + longest.len() - LABEL;
+                assert_eq!(
+                    head.chars().count() + over,
+                    row.chars().count(),
+                    "{head}\n{row}"
+                );
+            }
         }
     }
 }
