@@ -51,6 +51,9 @@ struct HeldBridge {
     capture: Option<BegunCapture>,
 }
 
+/// A file that was begun, and its watcher.
+type Watched = (BegunCapture, Box<dyn PacketWatcher>);
+
 /// The file of a bridge.
 struct BegunCapture {
     path: PathBuf,
@@ -122,7 +125,7 @@ impl Forwarding {
     }
 
     /// Creates the file, if one is requested.
-    fn start_capture(&self) -> Result<Option<(BegunCapture, Box<dyn PacketWatcher>)>, FaultError> {
+    fn start_capture(&self) -> Result<Option<Watched>, FaultError> {
         let Some(path) = &self.capture else {
             return Ok(None);
         };
