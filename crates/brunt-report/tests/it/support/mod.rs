@@ -289,7 +289,7 @@ pub fn history(results: usize) -> (Vec<String>, Vec<HistorySeries>) {
         };
         HistorySeries {
             label: "a target with a long name, random-reads-of-4KiB, queue_depth=16".into(),
-            metric,
+            metric: metric.into(),
             unit,
             better,
             values: (0..results).map(value).collect(),
