@@ -16,6 +16,7 @@ use brunt_lake::check::{self, Checked, Problem, Repaired};
 use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
 use brunt_lake::delta::LogRepair;
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
+use brunt_lake::reader::sound_parts;
 use brunt_lake::{
     Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader,
     runs,
@@ -284,6 +285,32 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
 }
 
 /// The layouts of a trace's tables and of `taps`.
+/// Tables up to this size, all together, are compared with their checksums without being asked to, in bytes.
+pub const VERIFIED_MAX: u64 = 1 << 30;
+
+/// Errors of the parts that are not as they were written. Nothing is read if all tables together exceed
+/// [`VERIFIED_MAX`]: then only [`check`] finds them.
+///
+/// # Errors
+/// The folder cannot be read, or its catalog is missing or damaged.
+pub fn changed_parts(root: &Path) -> Result<Vec<LakeError>, LakeError> {
+    let snapshot = LakeSnapshot::open_whole(root)?;
+    let layouts = all_layouts();
+    let mut bytes = 0;
+    for layout in &layouts {
+        let parts = snapshot.parts(layout.table)?.into_iter();
+        bytes += parts
+            .filter_map(|part| part.path.metadata().ok())
+            .map(|about| about.len())
+            .sum::<u64>();
+    }
+    let mut damaged = Vec::new();
+    for layout in layouts.iter().filter(|_| bytes <= VERIFIED_MAX) {
+        damaged.extend(sound_parts(&snapshot, layout.table, true)?.damaged);
+    }
+    Ok(damaged)
+}
+
 fn all_layouts() -> Vec<LakeLayout> {
     let mut layouts = layouts();
     layouts.push(layout(&tables::TAPS, None));

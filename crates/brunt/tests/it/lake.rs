@@ -677,3 +677,35 @@ fn parts_stay_for_readers() {
     succeed(&mut compact(&trace, &[]), 60);
     assert!(parts.iter().all(|part| !part.path.exists()), "{parts:?}");
 }
+
+/// Commands that leave a part as it is name it if it is not what was written.
+#[test]
+fn every_command_names_a_part_with_a_changed_byte() {
+    let folder = TempDir::new("lake-changed");
+    let (trace, lake) = (
+        capture(&folder, "nfs3-small.pcap.zst", "1"),
+        folder.join("lake"),
+    );
+    let add = |tap: &str| {
+        let mut command = brunt();
+        command.args(["lake", "add"]).arg(&lake).arg(&trace);
+        command.args(["--tap", tap, "--duplicate"]);
+        command
+    };
+    succeed(&mut add("a"), 120);
+    let parts = parquet_files(&lake.join("operations"));
+    let part = parts.keys().next().expect("a part");
+    let mut bytes = std::fs::read(part).expect("a part");
+    bytes[200] ^= 1;
+    std::fs::write(part, bytes).expect("it is written");
+    let named = part.file_name().and_then(|name| name.to_str());
+    let named = named.expect("a plain name");
+    for what in ["manifest", "compact"] {
+        let output = run_within(brunt().args(["lake", what]).arg(&lake), 120);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(named), "{what}: {text}");
+    }
+    let output = run_within(&mut add("b"), 120);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(named), "add: {text}");
+}

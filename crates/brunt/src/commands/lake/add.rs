@@ -41,5 +41,8 @@ pub fn run(args: &AddArgs, output: &Output) -> Done {
     )
     .map_err(super::failure)?;
     super::print(&gathered, output);
+    if gathered.damaged.is_empty() {
+        super::note_changed_parts(&args.lake, output);
+    }
     Ok(())
 }

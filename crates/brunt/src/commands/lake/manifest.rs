@@ -51,6 +51,7 @@ pub fn run(args: &ManifestArgs, output: &Output) -> Done {
         }));
     }
     output.object(&json!({ "tables": objects }));
+    super::note_changed_parts(&args.folder, output);
     Ok(())
 }
 

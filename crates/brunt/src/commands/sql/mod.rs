@@ -18,6 +18,7 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
+use brunt_capture::trace::lake::VERIFIED_MAX;
 use brunt_capture::trace::questions::{QUESTIONS, TraceQuestion};
 use brunt_core::input::InputFile;
 use brunt_core::units::counted;
@@ -31,9 +32,6 @@ use engine::{Answer, EngineCall, EngineError, SqlEngine};
 use lake::{Lake, WantedTables};
 use print::AnswerForm;
 use scratch::SqlScratch;
-
-/// Tables up to this size, all together, are compared with their checksums without being asked to.
-const VERIFIED_MAX: u64 = 1 << 30;
 
 /// Query the tables of a trace or of results with SQL, in DuckDB, Spark or Sail
 #[derive(clap::Args)]
