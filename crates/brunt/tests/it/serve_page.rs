@@ -214,7 +214,7 @@ fn experiments_are_composed_run_watched_and_compared() {
         Some(&json!({ "text": short("first") })),
     );
     assert_eq!(
-        (&found["plan"]["runs"], &found["plan"]["seconds"]["most"]),
+        (&found["plan"]["runs"], &found["plan"]["seconds"]["least"]),
         (&json!(2), &json!(1.0))
     );
 
