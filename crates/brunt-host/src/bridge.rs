@@ -254,10 +254,27 @@ fn saved(capture: BegunCapture) -> String {
     )
 }
 
-/// For tests, which save no packets.
+/// For tests: a file in which no packet is saved.
 #[cfg(test)]
-pub(crate) fn no_packet_sink(_: &Path, _: &[String; 2]) -> io::Result<OpenedPacketSink> {
-    Err(io::ErrorKind::Unsupported.into())
+pub(crate) fn empty_file(path: &Path, _: &[String; 2]) -> io::Result<OpenedPacketSink> {
+    struct Empty;
+    impl PacketSink for Empty {
+        fn counts(&self) -> CaptureCounts {
+            CaptureCounts::default()
+        }
+
+        fn finish(self: Box<Self>) -> SavedPackets {
+            let (counts, error) = Default::default();
+            SavedPackets { counts, error }
+        }
+    }
+    impl PacketWatcher for Empty {
+        fn on_packet(&mut self, _: brunt_lab::link::Direction, _: std::time::Duration, _: &[u8]) {}
+
+        fn on_pause(&mut self) {}
+    }
+    std::fs::File::create_new(path)?;
+    Ok((Box::new(Empty), Box::new(Empty)))
 }
 
 /// The fault that impairs packets of the bridge.

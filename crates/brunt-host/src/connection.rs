@@ -502,7 +502,7 @@ mod tests {
             allow,
             backends: &[],
             serving,
-            packet_sink: crate::bridge::no_packet_sink,
+            packet_sink: crate::bridge::empty_file,
         }
     }
 

@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
     use crate::agent_thread::END_LOOK;
-    use crate::bridge::no_packet_sink;
+    use crate::bridge::empty_file;
 
     struct Sleeper(Child);
 
@@ -332,7 +332,7 @@ mod tests {
             3,
             what,
             &Arc::new(allow.clone()),
-            &AgentBridge::new(no_packet_sink),
+            &AgentBridge::new(empty_file),
             0,
         )
         .unwrap();
@@ -354,7 +354,7 @@ mod tests {
             7,
             what,
             &allow,
-            &AgentBridge::new(no_packet_sink),
+            &AgentBridge::new(empty_file),
             1_000_000_000_000,
         )
         .unwrap();
