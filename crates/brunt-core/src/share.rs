@@ -36,10 +36,15 @@ pub fn mistake(value: impl fmt::Display) -> String {
     format!("{value} is not a share; {FORMS}")
 }
 
+/// A value that is no share. The message names no key: serde's does.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoShare(String);
+
 struct ShareVisitor;
 
 impl Visitor<'_> for ShareVisitor {
-    type Value = Result<f64, String>;
+    type Value = Result<f64, NoShare>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a number from 0 to 1 or a percentage such as \"1%\"")
     }
@@ -53,10 +58,10 @@ impl Visitor<'_> for ShareVisitor {
         Ok(Ok(number as f64))
     }
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(Err(mistake(value)))
+        Ok(Err(NoShare(mistake(value))))
     }
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(parse(text).ok_or_else(|| mistake(format_args!("'{text}'"))))
+        Ok(parse(text).ok_or_else(|| NoShare(mistake(format_args!("'{text}'")))))
     }
 }
 

@@ -27,6 +27,7 @@ pub mod history;
 pub mod hosts;
 pub mod impact;
 pub mod indexes;
+mod kept_percentiles;
 mod latencies;
 pub mod link;
 pub mod noise;

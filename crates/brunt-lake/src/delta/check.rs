@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::checkpoint::CheckpointDiffers;
 use super::log::{Log, names_in};
 use super::sums::{self, LogSums};
 use super::{DeltaError, LOG_FOLDER, checkpoint, encoded, io_error, version_path};
@@ -168,13 +169,17 @@ fn check_checkpoint(path: &Path, sums: &LogSums, log: &Log) -> Result<Option<Str
     };
     let name = path.file_name().and_then(|name| name.to_str());
     let compared = match name.and_then(|name| sums.is_same(name, &bytes)) {
-        Some(false) => Err("was changed or damaged after it was written (checksum)".to_string()),
+        Some(false) => Err(CheckpointDiffers(
+            "was changed or damaged after it was written (checksum)".to_string(),
+        )),
         _ => checkpoint::compare(bytes, log),
     };
-    compared.map(Some).map_err(|what| DeltaError::Damaged {
-        path: path.to_path_buf(),
-        what,
-    })
+    compared
+        .map(Some)
+        .map_err(|CheckpointDiffers(what)| DeltaError::Damaged {
+            path: path.to_path_buf(),
+            what,
+        })
 }
 
 /// How the state of the log differs from the version of the catalog that its newest version was written from.

@@ -158,10 +158,16 @@ pub(super) fn path_of(folder: &Path, version: u64) -> PathBuf {
     folder.join(format!("{version:020}{SUFFIX}"))
 }
 
-/// Compares a checkpoint with the state of the log at its version. The hint to it, or what is wrong with it.
-pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, String> {
+/// How a checkpoint differs from the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct CheckpointDiffers(pub(super) String);
+
+/// Compares a checkpoint with the state of the log at its version, and returns the hint to it.
+pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, CheckpointDiffers> {
     let len = bytes.len();
-    let unreadable = |error: ParquetError| format!("not readable as a checkpoint: {error}");
+    let unreadable =
+        |error: ParquetError| CheckpointDiffers(format!("not readable as a checkpoint: {error}"));
     let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(unreadable)?;
     let (mut rows, mut parts) = (0, 0);
     for row in reader.get_row_iter(None).map_err(unreadable)? {
@@ -177,16 +183,17 @@ pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, String> {
                     true => action.get_string(0).map_err(unreadable)?,
                     false => kind,
                 };
-                return Err(format!("differs from the versions up to it in {name}"));
+                let what = format!("differs from the versions up to it in {name}");
+                return Err(CheckpointDiffers(what));
             }
             parts += usize::from(is_part);
         }
     }
     if parts != log.parts.len() {
-        return Err(format!(
+        return Err(CheckpointDiffers(format!(
             "lists {parts} parts, but the versions up to it {}",
             log.parts.len()
-        ));
+        )));
     }
     Ok(hint(log.next - 1, rows, len, parts))
 }

@@ -668,14 +668,11 @@ impl<'a> Study<'a> {
         let points = index..self.plan.jobs_of(index).end;
         let points = &mut self.summary.points[points];
         engine::record(measured.prepared.as_ref(), &mut run, &mut of_jobs, points);
-        run.keep_percentiles(&self.percentiles, &outcome.figures);
-        for (job, outcome) in of_jobs.iter_mut().zip(&outcomes) {
-            job.keep_percentiles(&self.percentiles, &outcome.figures);
-        }
         let of_points = outcomes.iter().chain([&outcome]);
         let runs = of_jobs.iter_mut().chain([&mut run]).zip(of_points);
         let jobs = self.plan.jobs_of(index).take(outcomes.len());
         for ((run, outcome), point) in runs.zip(jobs.chain([index])) {
+            run.keep_percentiles(&self.percentiles, &outcome.figures);
             let slow = slow_record(outcome, &self.plan.points[point]);
             run.doubts.extend(slow.map(|doubt| doubt.what));
             run.doubts.extend(untrue(run));

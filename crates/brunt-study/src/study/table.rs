@@ -422,37 +422,18 @@ fn probes(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// What is missing, a line for each host.
-fn probe_notes<'a>(records: impl Iterator<Item = &'a ProbeRecord> + Clone) -> Vec<String> {
-    let named = records.clone();
-    let hosts: BTreeSet<&'a String> = named
-        .flat_map(|record| record.hosts.keys().chain(record.elsewhere.keys()))
+/// What is missing, in one line for all hosts.
+fn probe_notes<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Option<String> {
+    let missing: BTreeSet<&str> = records
+        .flat_map(|record| record.notes.iter().map(String::as_str))
         .collect();
-    let mut by_host: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for note in records.flat_map(|record| &record.notes) {
-        let of_host = |host: &'a String| {
-            let what = note.strip_prefix(host.as_str())?.strip_prefix(": ")?;
-            Some((host.as_str(), what))
-        };
-        let found = hosts.iter().copied().find_map(of_host);
-        let (host, what) = found.unwrap_or(("", note));
-        by_host.entry(host).or_default().insert(what);
-    }
-    let line = |(host, notes): (&str, BTreeSet<&str>)| {
-        let mut told: Vec<String> = notes
-            .iter()
-            .take(NOTES_MAX)
-            .map(|note| note.to_string())
-            .collect();
-        if notes.len() > NOTES_MAX {
-            told.push(format!("and {} more", notes.len() - NOTES_MAX));
-        }
-        match host {
-            "" => format!("probes: {}", told.join("; ")),
-            host => format!("probes: {host}: {}", told.join("; ")),
-        }
+    let more = missing.len().saturating_sub(NOTES_MAX);
+    let shown: Vec<&str> = missing.into_iter().take(NOTES_MAX).collect();
+    let rest = match more {
+        0 => String::new(),
+        more => format!("; and {more} more"),
     };
-    by_host.into_iter().take(NOTES_MAX).map(line).collect()
+    (!shown.is_empty()).then(|| format!("probes: {}{rest}", shown.join("; ")))
 }
 
 /// The machine's noise, if it matters, and the cost of each fault.
@@ -780,7 +761,7 @@ mod tests {
 
     /// Probes of one host are one line, over all runs and metrics.
     #[test]
-    fn each_host_has_one_line_about_its_probes() {
+    fn each_host_has_one_line_of_samples_and_all_have_one_of_what_is_missing() {
         use brunt_result::{Outcome, Stopped};
         let run = |late: u64, notes: &[&str]| {
             let near = HostProbes {
@@ -817,8 +798,7 @@ mod tests {
         };
         let expected = [
             "probes: near: 20 samples; 3 late",
-            "probes: far: no network",
-            "probes: near: no disk; no memory",
+            "probes: far: no network; near: no disk; near: no memory",
         ];
         assert_eq!(probes(&summary), expected);
     }

@@ -42,7 +42,7 @@ pub fn run(args: &AddArgs, output: &Output) -> Done {
     .map_err(super::failure)?;
     super::print(&gathered, output);
     if gathered.damaged.is_empty() {
-        super::note_changed_parts(&args.lake, output);
+        super::changed::note_changed_parts(&args.lake, output);
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub fn run(args: &CompactArgs, output: &Output) -> Done {
         lake::compact(&args.folder, &args.write.options(&args.folder)).map_err(super::failure)?;
     super::print(&gathered, output);
     if gathered.damaged.is_empty() {
-        super::note_changed_parts(&args.folder, output);
+        super::changed::note_changed_parts(&args.folder, output);
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ pub fn run(args: &ManifestArgs, output: &Output) -> Done {
         }));
     }
     output.object(&json!({ "tables": objects }));
-    super::note_changed_parts(&args.folder, output);
+    super::changed::note_changed_parts(&args.folder, output);
     Ok(())
 }
 

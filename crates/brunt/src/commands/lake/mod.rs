@@ -2,6 +2,7 @@
 //! gathers traces and keeps their parts large; `brunt-remote` moves them to object stores.
 
 mod add;
+mod changed;
 mod check;
 mod compact;
 mod manifest;
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use brunt_capture::trace::ReplayError;
-use brunt_capture::trace::lake::{self, GatherError, GatherOptions, Gathered};
+use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
 use brunt_core::quantity::{Size, Span};
 use brunt_lake::LakeError;
 use brunt_lake::delta::has_log;
@@ -165,13 +166,6 @@ fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
         }));
     }
     Ok(lock)
-}
-
-/// Names parts that are not as they were written. Commands don't read the parts that they leave as they are.
-fn note_changed_parts(folder: &Path, output: &Output) {
-    for damaged in lake::changed_parts(folder).unwrap_or_default() {
-        output.note(damaged);
-    }
 }
 
 /// Prints what was done.
