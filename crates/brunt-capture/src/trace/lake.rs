@@ -289,7 +289,7 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
 pub const VERIFIED_MAX: u64 = 1 << 30;
 
 /// Errors of the parts that are not as they were written. Nothing is read if all tables together exceed
-/// [`VERIFIED_MAX`]: then only [`check`] finds them.
+/// [`VERIFIED_MAX`]: then only [`check()`] finds them.
 ///
 /// # Errors
 /// The folder cannot be read, or its catalog is missing or damaged.
