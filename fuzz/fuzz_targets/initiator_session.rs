@@ -169,6 +169,6 @@ fn facts() -> Facts {
         product: "P".to_string(),
         revision: "1".to_string(),
         serial: None,
-        designator: None,
+        names: Default::default(),
     }
 }
