@@ -58,7 +58,7 @@ export interface CheckedPlan {
   name: string;
   runs: number;
   points: number;
-  seconds: { least: number; most: number | null };
+  seconds: { least: number };
   writes: string[];
   hosts: PlanHost[];
   links: PlanLink[];

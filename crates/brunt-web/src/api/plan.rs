@@ -41,8 +41,6 @@ pub struct PlanSketch {
 pub struct TimeEstimate {
     /// At least.
     pub least: f64,
-    /// At most; `None` while unknown, as it is before anything was started.
-    pub most: Option<f64>,
 }
 
 /// A host of the experiment.
@@ -125,7 +123,7 @@ impl PlanSketch {
             name: experiment.name.clone(),
             runs: plan.runs.len() as u32,
             points: heads.len() as u32,
-            seconds: TimeEstimate { least, most: None },
+            seconds: TimeEstimate { least },
             run_seconds: run_seconds.filter(|_| !heads.is_empty()),
             writes: plan
                 .written
@@ -310,13 +308,7 @@ mod tests {
             (found.runs, found.points, found.run_seconds),
             (2, 1, Some(10.0))
         );
-        assert_eq!(
-            found.seconds,
-            TimeEstimate {
-                least: 20.0,
-                most: None
-            }
-        );
+        assert_eq!(found.seconds, TimeEstimate { least: 20.0 });
         let host = |name: &str, roles: Vec<&'static str>| {
             found
                 .hosts
@@ -350,12 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_has_no_most_and_secrets_are_left_out() {
+    fn what_has_no_end_has_no_time_of_a_run_and_secrets_are_left_out() {
         let found = sketch(
             "name = \"x\"\n[targets.a]\nurl = \"iscsi://me%geheim@127.0.0.1/iqn.x/0\"\n\
              [workloads.w]\nread = 0.0\nstop = { requests = 5 }\n",
         );
-        assert_eq!(found.seconds.most, None);
         assert_eq!(found.run_seconds, None);
         let text = serde_json::to_string(&found).expect("JSON");
         assert!(

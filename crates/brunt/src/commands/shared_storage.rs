@@ -1,6 +1,6 @@
 //! Finds targets with the same storage behind them. Called before a run and by `--check=open`, once all targets are open.
 //!
-//! The one rule: only what is certain is refused. What may be the same storage is named in a note.
+//! The one rule: targets are refused only if they are certainly the same storage. A note names those that may be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

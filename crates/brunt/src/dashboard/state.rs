@@ -326,7 +326,7 @@ impl State {
             return Some(*sum / *count);
         }
         if let Some(stated) = self.stated[point] {
-            // Jobs take no time of their own.
+            // Jobs run with the others of their group, whose time is stated once.
             let excess = match stated.is_zero() {
                 true => Duration::ZERO,
                 false => self.excess(),
