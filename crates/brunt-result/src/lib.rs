@@ -35,6 +35,7 @@ pub mod op;
 pub mod percentile;
 pub mod probe;
 pub mod record;
+pub mod recurring;
 pub mod replay;
 pub mod require;
 pub mod statistics;

@@ -24,6 +24,7 @@ use crate::impact::RobustnessIndexes;
 pub use crate::latencies::Latencies;
 use crate::percentile::PercentilesUs;
 use crate::record::part;
+use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
 use crate::transfer::{RunTransfer, TransferEfficiency};
@@ -112,6 +113,9 @@ pub struct PointSummary {
     /// Effect of each fault, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<OverRuns>,
+    /// Effect of each intermittent fault, all of its occurrences together, over all complete runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recurring: Vec<RecurringOverRuns>,
     /// Before, during and after the faults, over all complete runs; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseOverRuns>,
@@ -243,6 +247,9 @@ pub struct FaultSummary {
     pub gaps: Vec<GapSummary>,
     /// Its effect; `null` without a baseline before it (a sticky fault).
     pub cost: Option<Degradation>,
+    /// Which occurrence of an intermittent fault it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<FaultOccurrence>,
 }
 
 /// A time during which a fault was absent. Times are in seconds from the start of measuring.
@@ -293,6 +300,7 @@ impl FaultSummary {
             gone_by: record.gone_by.clone(),
             gaps: record.gaps.iter().map(gap).collect(),
             cost: degradation::of_run(series, &spans, at),
+            occurrence: None,
         };
         records.iter().enumerate().map(summary).collect()
     }

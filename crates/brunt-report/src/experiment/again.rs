@@ -9,6 +9,7 @@ use std::path::Path;
 
 use brunt_lake::{LakeError, read_table};
 use brunt_result::degradation::{IntervalFigures, METHODS, WaitingFigures, phases_over_runs};
+use brunt_result::recurring::recurring_over_runs;
 use brunt_result::summary::{RunSummary, Summary, SummaryError, effects_over_runs};
 use brunt_result::tables::intervals;
 
@@ -48,6 +49,7 @@ fn judge(summary: &mut Summary, series: &SeriesByRun) {
         }
         let complete = || point.runs.iter().filter(|run| run.is_complete());
         let effects = effects_over_runs(complete());
+        point.recurring = recurring_over_runs(complete());
         let phases = phases_over_runs(complete().map(|run| &run.phases[..]));
         (point.degradation, point.phases) = (effects, phases);
         for effect in &mut point.degradation {
@@ -190,6 +192,7 @@ mod tests {
             gone_by: "a read".into(),
             gaps: Vec::new(),
             cost: None,
+            occurrence: None,
         }
     }
 

@@ -6,8 +6,8 @@ use brunt_result::degradation::{ALPHA, BACK, HOLD, NOTICEABLE, OverRuns, TooShor
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
-use super::phases;
 use super::points::{Points, told};
+use super::{phases, recurring};
 use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, three};
 use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
@@ -64,6 +64,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             Unit::Share.show(NOTICEABLE),
         ));
     }
+    recurring::add(summary, points, &mut section);
     for point in &summary.points {
         let wanted = point
             .degradation
@@ -141,7 +142,7 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     );
 }
 
-fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
+pub(super) fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
     let Some(known) = estimate else {
         return Cell::Empty;
     };

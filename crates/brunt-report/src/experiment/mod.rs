@@ -20,6 +20,7 @@ mod method;
 mod ops;
 mod phases;
 mod points;
+mod recurring;
 mod replay;
 mod require;
 mod sweep;

@@ -281,6 +281,7 @@ mod tests {
             gone_by: "a read".into(),
             gaps: Vec::new(),
             cost: None,
+            occurrence: None,
         };
         let series: Vec<IntervalFigures> = (0..100).map(interval).collect();
         let run = |order: u32| {

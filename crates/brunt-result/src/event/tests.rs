@@ -20,6 +20,7 @@ use crate::impact::{
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::probe::ProbeRecord;
+use crate::recurring::{FaultOccurrence, recurring_over_runs};
 use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
@@ -308,6 +309,13 @@ impl Make {
             })
             .collect();
         run.faults = FaultSummary::of(&[record], Nanos(0), Nanos(10_000_000_000), &series);
+        for fault in &mut run.faults {
+            fault.occurrence = self.maybe(|make| FaultOccurrence {
+                fault: make.text(),
+                number: 1,
+                count: 1,
+            });
+        }
         run.phases = FaultSummary::phases(&run.faults, &series);
         run
     }
@@ -371,6 +379,7 @@ impl Make {
                 runs_wanted: make.maybe(|make| make.small() as usize),
             }),
             degradation: vec![over_runs(&self.text(), &costs)],
+            recurring: recurring_over_runs(runs.iter()),
             phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
             transfer: efficiency(&runs),
             runs,

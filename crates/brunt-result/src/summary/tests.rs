@@ -114,6 +114,7 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
         line_bits_per_second: BTreeMap::new(),
         precision: None,
         degradation: Vec::new(),
+        recurring: Vec::new(),
         phases: Vec::new(),
         transfer: None,
         runs,

@@ -9,7 +9,9 @@ use toml::de::DeValue;
 
 use super::mistake::{FileError, Source};
 use super::{Experiment, LabEntry, Point, Target};
-use crate::fault::{About, EntryError, FaultEntry, Mistake, Overlap, Stage, Together, overlaps};
+use crate::fault::{
+    About, EntryError, FaultEntry, Mistake, OCCURRENCES_MAX, Overlap, Stage, Together, overlaps,
+};
 use crate::host::{BridgeHost, HostName, Hosts};
 
 /// Maximum number of faults of an experiment.
@@ -87,23 +89,64 @@ pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
 }
 
 impl Experiment {
-    pub(super) fn check_faults(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let wrong = |index: usize, Mistake { key, what, help }| {
-            let what = format!("fault {}: {what}", index + 1);
-            let index_text = index.to_string();
-            // A missing key is reported at the key that selects the fault's kind.
-            let named = self.fault.get(index).map_or("", FaultEntry::kind_name);
-            let key = if source.has(&["fault", &index_text, key]) {
-                key
-            } else {
-                named
-            };
-            Err(source.mistake(&["fault", &index_text, key], what, Some(help)))
-        };
+    /// Replaces faults that occur several times by their occurrences ([`FaultEntry::expand`]).
+    pub(super) fn settle_faults(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         if self.fault.len() > FAULTS_MAX {
             let what = format!("more than {FAULTS_MAX} faults");
-            return wrong(FAULTS_MAX, Mistake::new("", what, "remove some"));
+            let mistake = Mistake::new("", what, "remove some");
+            return Err(self.fault_mistake(source, FAULTS_MAX, mistake));
         }
+        let times = self.workloads.values().filter_map(|one| one.stop.time);
+        let shortest = times.map(|time| time.0).min();
+        let expanded = FaultEntry::expand(self.fault.clone(), self.seed, shortest);
+        self.fault =
+            expanded.map_err(|(index, mistake)| self.fault_mistake(source, index, mistake))?;
+        if self.fault.len() > OCCURRENCES_MAX {
+            let recurs = self
+                .fault
+                .iter()
+                .position(|one| one.common.recurrence.is_some());
+            let what = format!(
+                "all faults together occur {} times in a run",
+                self.fault.len()
+            );
+            let help = format!("{OCCURRENCES_MAX} times are the maximum");
+            let mistake = Mistake::new("at", what, help);
+            return Err(self.fault_mistake(source, recurs.unwrap_or_default(), mistake));
+        }
+        Ok(())
+    }
+
+    /// The index in the file of the fault at `index`, which may be one of its occurrences.
+    pub(super) fn fault_in_file(&self, index: usize) -> usize {
+        let until = self.fault.iter().take(index.saturating_add(1));
+        until
+            .filter(|fault| fault.is_written())
+            .count()
+            .saturating_sub(1)
+    }
+
+    fn fault_mistake(
+        &self,
+        source: &Source<'_>,
+        index: usize,
+        Mistake { key, what, help }: Mistake,
+    ) -> Box<FileError> {
+        let in_file = self.fault_in_file(index);
+        let what = format!("fault {}: {what}", in_file + 1);
+        let index_text = in_file.to_string();
+        // A missing key is reported at the key that selects the fault's kind.
+        let named = self.fault.get(index).map_or("", FaultEntry::kind_name);
+        let key = if source.has(&["fault", &index_text, key]) {
+            key
+        } else {
+            named
+        };
+        source.mistake(&["fault", &index_text, key], what, Some(help))
+    }
+
+    pub(super) fn check_faults(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        let wrong = |index, mistake| Err(self.fault_mistake(source, index, mistake));
         for (index, fault) in self.fault.iter().enumerate() {
             let checked = self
                 .check_fault_host(fault)
@@ -124,7 +167,7 @@ impl Experiment {
                 let (a, b) = (self.fault[first].label(), self.fault[second].label());
                 let what = format!(
                     "it ('{b}') cannot be combined with fault {} ('{a}'): {why}",
-                    first + 1
+                    self.fault_in_file(first) + 1
                 );
                 return wrong(
                     second,
@@ -287,7 +330,11 @@ impl Experiment {
             (begins_after(time.0) || ends_after(time.0)).then_some((name, time))
         });
         if let Some((name, time)) = late {
-            let key = if begins_after(time.0) { "at" } else { "for" };
+            let key = match &common.recurrence {
+                Some(recurrence) => recurrence.key_of_last(),
+                None if begins_after(time.0) => "at",
+                None => "for",
+            };
             let what = format!("workload {name} ends after {time}, before the fault does");
             let help = "make it start and end within the workload's stop.time, or omit for to let it last until the end";
             return Err(Mistake::new(key, what, help));

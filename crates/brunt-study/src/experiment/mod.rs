@@ -62,7 +62,7 @@ pub use services::{
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
 
-use crate::fault::FaultEntry;
+use crate::fault::{FaultEntry, serialize_written};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::Probes;
@@ -163,7 +163,11 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultEntry>,
     /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "serialize_written"
+    )]
     pub require: Vec<Requirement>,
 }
 

@@ -21,10 +21,12 @@ impl Experiment {
                 .iter()
                 .map(|name| (vec![*table, name.as_str()], *name))
         });
-        let faults: Vec<String> = (0..self.fault.len())
-            .map(|index| index.to_string())
+        let written = self.fault.iter().filter(|fault| fault.is_written());
+        let faults: Vec<(String, _)> = (0..)
+            .map(|index: usize| index.to_string())
+            .zip(written)
             .collect();
-        let faults = faults.iter().zip(&self.fault);
+        let faults = faults.iter();
         let faults = faults
             .map(|(index, fault)| (vec!["fault", index.as_str(), "name"], &fault.common.name));
         let names = [(vec!["name"], &self.name)].into_iter();

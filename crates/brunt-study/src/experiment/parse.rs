@@ -34,6 +34,7 @@ impl Experiment {
             nearer.unwrap_or_else(|| source.unreadable(&error, None))
         })?;
         experiment.read_files(&source)?;
+        experiment.settle_faults(&source)?;
         experiment.settle_replays(&source);
         experiment.settle_intervals(&source);
         experiment.settle_hosts(&source);

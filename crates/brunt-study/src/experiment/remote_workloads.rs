@@ -480,7 +480,7 @@ impl Experiment {
             is_met && fault.common.host.is_none() && !is_far(target) && !is_far_service
         };
         if let Some(index) = self.fault.iter().position(is_here) {
-            let place = index.to_string();
+            let place = self.fault_in_file(index).to_string();
             return apart(
                 &["fault", &place],
                 "a fault without a host is injected here, where no worker runs",

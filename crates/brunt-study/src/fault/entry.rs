@@ -18,25 +18,34 @@
 //! for = "2s"
 //! ```
 //!
+//! A fault can occur several times in a run ([`super::recurrence`]): once a file is read, each occurrence is a fault.
 //! Several faults can be active at once; [`super::overlap`] defines what happens when they affect each other.
 //!
 //! The rule: one key selects the kind of fault ([`super::kinds`] lists them), common keys set time and
 //! target, and all others belong to that kind. A mistake is reported at its key.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use brunt_core::Span;
+use brunt_core::random::Random;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::kind::{FaultCommon, Side};
+use super::kind::{FaultCommon, Mistake, Side};
 use super::kinds::{FaultKind, KINDS, KindEntry};
+use super::recurrence::{Occurrence, Recurrence};
 use crate::experiment::wording::reworded;
 use crate::host::HostName;
 
-/// One fault: its effect, time and place.
+/// Keeps the times of faults apart from other numbers that derive from the same seed.
+const RECURRENCE_SEED: u64 = 0x6d74_6266;
+
+/// One fault: its effect, time and place. Of a fault that occurs several times in a run, one occurrence
+/// ([`super::recurrence`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
     /// Time and place.
@@ -52,13 +61,27 @@ struct CommonKeys {
     /// Name shown in reports; default: its effect.
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
-    /// Start, counted from the start of measuring. Without it the fault is sticky: present from before the first
-    /// request until after the last.
+    /// Start, counted from the start of measuring, or a list of starts. Without it the fault is sticky: present from
+    /// before the first request until after the last. With `period`, the first start; with `mtbf`, the time before
+    /// which it doesn't occur.
     #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<Span>,
+    at: Option<Starts>,
     /// Duration; default: until the end of the run.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     lasts: Option<Span>,
+    /// Time from one start to the next, for a fault that occurs periodically.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<Span>,
+    /// Mean time between failures, from one start to the next, for a fault that occurs at random times. They are
+    /// exponentially distributed, derived from the experiment's `seed`, and the same in all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtbf: Option<Span>,
+    /// With `mtbf`: mean time to repair, the mean of exponentially distributed durations; or use `for`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mttr: Option<Span>,
+    /// With `period` or `mtbf`: number of occurrences in a run; default: as many as end within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<u32>,
     /// Target that it affects; runs against other targets are made without it. Optional for faults of the whole
     /// machine or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -69,8 +92,42 @@ struct CommonKeys {
     host: Option<HostName>,
 }
 
+/// The key `at`.
+#[derive(Clone, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Starts {
+    One(Span),
+    Several(Vec<Span>),
+}
+
+/// Keeps the messages about wrong durations, which a derived implementation loses.
+impl<'de> Deserialize<'de> for Starts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Starts, D::Error> {
+        struct StartsVisitor;
+        impl<'de> Visitor<'de> for StartsVisitor {
+            type Value = Starts;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a duration with its unit, such as \"2s\", or a list of them")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Starts, E> {
+                text.parse().map(Starts::One).map_err(E::custom)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Starts, A::Error> {
+                let mut starts = Vec::new();
+                while let Some(start) = list.next_element()? {
+                    starts.push(start);
+                }
+                Ok(Starts::Several(starts))
+            }
+        }
+        deserializer.deserialize_any(StartsVisitor)
+    }
+}
+
 /// The keys of [`CommonKeys`].
-pub(super) const COMMON_KEYS: [&str; 5] = ["name", "at", "for", "target", "host"];
+pub(super) const COMMON_KEYS: [&str; 9] = [
+    "name", "at", "for", "period", "mtbf", "mttr", "times", "target", "host",
+];
 
 /// Why a table is not a valid fault.
 #[derive(Debug)]
@@ -114,11 +171,56 @@ impl FaultEntry {
 
     /// Its name in reports.
     pub fn label(&self) -> String {
+        match self.common.occurrence {
+            Some(Occurrence { number, count }) => format!("{} ({number} of {count})", self.name()),
+            None => self.name(),
+        }
+    }
+
+    /// The name of all its occurrences together.
+    pub fn name(&self) -> String {
         if self.common.name.is_empty() {
             self.what()
         } else {
             self.common.name.clone()
         }
+    }
+
+    /// Whether it has a line in the file; of a fault's occurrences, only the first has.
+    pub fn is_written(&self) -> bool {
+        self.common.occurrence.is_none_or(|one| one.number == 1)
+    }
+
+    /// Replaces each fault that occurs several times by its occurrences, in runs of length `run`. Their times derive
+    /// from `seed`.
+    ///
+    /// # Errors
+    /// The index of a fault that can't occur like this, and its mistake.
+    pub fn expand(
+        faults: Vec<FaultEntry>,
+        seed: u64,
+        run: Option<Duration>,
+    ) -> Result<Vec<FaultEntry>, (usize, Mistake)> {
+        let mut found = Vec::new();
+        for (index, fault) in faults.into_iter().enumerate() {
+            let Some(recurrence) = &fault.common.recurrence else {
+                found.push(fault);
+                continue;
+            };
+            let mut random = Random::for_part(seed ^ RECURRENCE_SEED, index as u64);
+            let times = recurrence
+                .occurrences(fault.common.lasts, run, &mut random)
+                .map_err(|mistake| (index, mistake))?;
+            let count = times.len() as u32;
+            found.extend(times.into_iter().zip(1..).map(|((at, lasts), number)| {
+                let mut one = fault.clone();
+                one.common.at = Some(at);
+                one.common.lasts = lasts;
+                one.common.occurrence = Some(Occurrence { number, count });
+                one
+            }));
+        }
+        Ok(found)
     }
 
     pub(super) fn side(&self) -> Side<'_> {
@@ -163,6 +265,10 @@ impl FaultEntry {
                 help,
             });
         }
+        let places: Vec<(String, Range<usize>)> = keys
+            .keys()
+            .map(|key| (key.get_ref().to_string(), key.span()))
+            .collect();
         let is_common = |key: &Spanned<DeString<'_>>| COMMON_KEYS.contains(&key.get_ref().as_ref());
         let (common, own): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(key, _)| is_common(key));
         let value =
@@ -178,24 +284,135 @@ impl FaultEntry {
         let common =
             CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
         let kind = (kind.read)(value(own)).map_err(&wrong)?;
-        let CommonKeys {
-            name,
+        let common = common.checked().map_err(|mistake| {
+            let key = keys_at(&places, mistake.key).unwrap_or(at);
+            EntryError::Key {
+                place: Some(key),
+                what: format!("{}: {}", mistake.key, mistake.what),
+                help: mistake.help,
+            }
+        })?;
+        Ok(FaultEntry { common, kind })
+    }
+}
+
+impl CommonKeys {
+    /// The settings that they stand for.
+    fn checked(self) -> Result<FaultCommon, Mistake> {
+        let recurrence = self.recurrence()?;
+        let at = match self.at {
+            Some(Starts::One(at)) => Some(at),
+            Some(Starts::Several(_)) | None => None,
+        };
+        Ok(FaultCommon {
+            name: self.name,
             at,
-            lasts,
-            target,
-            host,
-        } = common;
-        Ok(FaultEntry {
-            common: FaultCommon {
-                name,
-                at,
-                lasts,
-                target,
-                host,
-            },
-            kind,
+            lasts: self.lasts,
+            target: self.target,
+            host: self.host,
+            recurrence,
+            occurrence: None,
         })
     }
+
+    fn recurrence(&self) -> Result<Option<Recurrence>, Mistake> {
+        let times = self.times;
+        match (self.period, self.mtbf) {
+            (Some(_), Some(_)) => {
+                let what = "it is either periodic or random";
+                Err(Mistake::new("mtbf", what, "omit period or mtbf"))
+            }
+            (Some(_), None) if self.mttr.is_some() => {
+                let what = "durations are random only together with mtbf";
+                Err(Mistake::new("mttr", what, "write for = \"500ms\""))
+            }
+            (Some(period), None) => {
+                let at = self.first("period")?;
+                Ok(Some(Recurrence::Periodic { at, period, times }))
+            }
+            (None, Some(mtbf)) => Ok(Some(Recurrence::Random {
+                at: self.first("mtbf")?,
+                mtbf,
+                mttr: self.mttr,
+                times,
+            })),
+            (None, None) => {
+                self.refuse_without_recurrence()?;
+                Ok(match &self.at {
+                    Some(Starts::Several(starts)) => Some(Recurrence::Listed(starts.clone())),
+                    Some(Starts::One(_)) | None => None,
+                })
+            }
+        }
+    }
+
+    /// The start of a fault that occurs as the key `key` says.
+    fn first(&self, key: &'static str) -> Result<Span, Mistake> {
+        match self.at {
+            Some(Starts::One(at)) => Ok(at),
+            Some(Starts::Several(_)) => {
+                let help = format!("write a single start, or omit {key}");
+                Err(Mistake::new("at", format!("{key} is set as well"), help))
+            }
+            None => {
+                let help = "write at = \"2s\"; its effect is compared with the time before";
+                Err(Mistake::new(key, "there is no first start", help))
+            }
+        }
+    }
+
+    /// Refuses the keys of periodic and random faults in another one.
+    fn refuse_without_recurrence(&self) -> Result<(), Mistake> {
+        let help = "write mtbf = \"5s\" as well, or omit it";
+        if self.mttr.is_some() {
+            return Err(Mistake::new("mttr", "it needs mtbf", help));
+        }
+        if self.times.is_some() {
+            let help = "write period = \"5s\" or mtbf = \"5s\" as well, or omit it";
+            return Err(Mistake::new("times", "it needs period or mtbf", help));
+        }
+        Ok(())
+    }
+
+    /// The keys of a fault as they were written.
+    fn written(common: FaultCommon) -> CommonKeys {
+        let (at, lasts) = (common.at.map(Starts::One), common.lasts);
+        let mut keys = CommonKeys {
+            name: common.name,
+            at,
+            lasts,
+            target: common.target,
+            host: common.host,
+            ..CommonKeys::default()
+        };
+        let Some(recurrence) = common.recurrence else {
+            return keys;
+        };
+        keys.lasts = recurrence.stated_duration(lasts);
+        keys.at = Some(match recurrence {
+            Recurrence::Listed(starts) => Starts::Several(starts),
+            Recurrence::Periodic { at, period, times } => {
+                (keys.period, keys.times) = (Some(period), times);
+                Starts::One(at)
+            }
+            Recurrence::Random {
+                at,
+                mtbf,
+                mttr,
+                times,
+            } => {
+                (keys.mtbf, keys.mttr, keys.times) = (Some(mtbf), mttr, times);
+                Starts::One(at)
+            }
+        });
+        keys
+    }
+}
+
+/// The position of a key.
+fn keys_at(places: &[(String, Range<usize>)], key: &str) -> Option<Range<usize>> {
+    let found = places.iter().find(|(name, _)| name == key);
+    found.map(|(_, place)| place.clone())
 }
 
 /// The kind that a table's keys select, and the key's position.
@@ -246,34 +463,29 @@ impl Serialize for FaultEntry {
             #[serde(flatten)]
             kind: &'a FaultKind,
         }
-        let FaultCommon {
-            name,
-            at,
-            lasts,
-            target,
-            host,
-        } = self.common.clone();
         Written {
-            common: CommonKeys {
-                name,
-                at,
-                lasts,
-                target,
-                host,
-            },
+            common: CommonKeys::written(self.common.clone()),
             kind: &self.kind,
         }
         .serialize(serializer)
     }
 }
 
+/// Serializes an experiment's faults as they were written, for serde's `serialize_with`.
+pub(crate) fn serialize_written<S: serde::Serializer>(
+    faults: &[FaultEntry],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(faults.iter().filter(|fault| fault.is_written()))
+}
+
 impl<'de> Deserialize<'de> for FaultEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
         // Works with any format: positions are lost here; code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
-        let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
-        let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;
-        FaultEntry::read(table).map_err(serde::de::Error::custom)
+        let text = toml::to_string(&table).map_err(D::Error::custom)?;
+        let table = DeTable::parse(&text).map_err(D::Error::custom)?;
+        FaultEntry::read(table).map_err(D::Error::custom)
     }
 }
 

@@ -19,6 +19,7 @@ use brunt_protocol::HostFault;
 
 use super::driver::{DriverError, FaultDriver};
 use super::layer::with_fault_layer;
+use super::recurrence::{Occurrence, Recurrence};
 use crate::control::{Controls, Local};
 use crate::experiment::{LabEntry, Target};
 use crate::host::{HostName, Hosts};
@@ -54,6 +55,10 @@ pub struct FaultCommon {
     pub target: String,
     /// The other host that injects it; `None` for the host that runs the experiment.
     pub host: Option<HostName>,
+    /// When it occurs, if it occurs several times.
+    pub recurrence: Option<Recurrence>,
+    /// Which of its occurrences this is; `at` and `lasts` are those of this one.
+    pub occurrence: Option<Occurrence>,
 }
 
 impl FaultCommon {

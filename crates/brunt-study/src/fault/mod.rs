@@ -11,10 +11,11 @@ pub mod kinds;
 mod layer;
 mod overlap;
 mod process;
+mod recurrence;
 
 pub use driver::{DriverError, FaultDriver};
-pub(crate) use entry::EntryError;
 pub use entry::FaultEntry;
+pub(crate) use entry::{EntryError, serialize_written};
 pub use kind::{
     About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage,
     Times, Together,
@@ -22,6 +23,7 @@ pub use kind::{
 pub use kinds::{FaultKind, KINDS};
 pub use layer::with_fault_layer;
 pub use overlap::{Overlap, overlaps};
+pub use recurrence::{OCCURRENCES_MAX, Occurrence, OccurrenceTimes, Recurrence};
 
 #[cfg(test)]
 mod tests;

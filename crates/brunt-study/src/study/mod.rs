@@ -38,6 +38,7 @@ use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
 use brunt_result::percentile::Percentile;
 use brunt_result::require::{Requirement, outcomes};
+use brunt_result::recurring::recurring_over_runs;
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{
     FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
@@ -739,6 +740,7 @@ impl<'a> Study<'a> {
             };
             point.precision = self.precision.map(of);
         }
+        point.recurring = recurring_over_runs(complete.iter().copied());
     }
 }
 

@@ -3,6 +3,7 @@
 mod cells;
 mod matrix;
 mod notes;
+mod recurring;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -447,8 +448,16 @@ fn costs(point: &PointSummary) -> Vec<String> {
         .map(|said| format!("  machine: {said}"))
         .into_iter()
         .collect();
+    lines.extend(
+        point
+            .recurring
+            .iter()
+            .flat_map(|total| recurring::lines(point, total)),
+    );
     for fault in &point.degradation {
-        lines.extend(cost(fault));
+        if point.occurrence(&fault.fault).is_none() {
+            lines.extend(cost(fault));
+        }
     }
     lines
 }
@@ -709,11 +718,17 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         ));
     }
     lines.extend(super::engine::planned(plan));
-    for fault in &experiment.fault {
+    for (index, fault) in experiment.fault.iter().enumerate() {
+        if !fault.is_written() {
+            continue;
+        }
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
         let when = match (time(fault.common.at), time(fault.common.lasts)) {
             (None, _) => "for the whole run".to_string(),
             (Some(at), None) => format!("from {at}"),
+            _ if fault.common.occurrence.is_some() => {
+                recurring::planned(&experiment.fault[index..])
+            }
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
         };
         lines.push(format!(
@@ -723,6 +738,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         ));
     }
     for Overlap {
+    let mut together_lines = BTreeSet::new();
         first,
         second,
         together,
@@ -730,11 +746,12 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     {
         // Impossible combinations were refused when the file was read.
         if let Together::Both(how) = together {
-            let (a, b) = (
-                experiment.fault[first].label(),
-                experiment.fault[second].label(),
-            );
-            lines.push(format!("faults '{a}' and '{b}' overlap: {how}"));
+            let (a, b) = (&experiment.fault[first], &experiment.fault[second]);
+            let line = format!("faults '{}' and '{}' overlap: {how}", a.name(), b.name());
+            // Occurrences of two faults may overlap several times.
+            if together_lines.insert(line.clone()) {
+                lines.push(line);
+            }
         }
     }
     lines

@@ -79,6 +79,7 @@ pub fn with_faults(mut summary: Summary) -> Summary {
             gone_by: "a read took 80 us".into(),
             gaps: Vec::new(),
             cost: None,
+            occurrence: None,
         });
     }
     summary

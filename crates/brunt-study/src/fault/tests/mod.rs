@@ -1,5 +1,6 @@
 //! Experiments with faults on a memory device, from the file's text to the summary.
 
+mod intermittent;
 mod words;
 
 use crate::experiment::Experiment;

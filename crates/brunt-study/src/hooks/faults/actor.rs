@@ -1,5 +1,6 @@
 //! The life of a fault in a run, on a separate thread: injected at its time, proven, maintained, removed and proven
-//! gone. The schedule starts an actor for each fault of a run and joins it at the run's end.
+//! gone. The schedule starts a thread for each fault of a run, with an actor for each of its occurrences, and joins it
+//! at the run's end.
 //!
 //! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows
 //! how the run ended, decides whether it invalidates the run.
@@ -82,35 +83,91 @@ impl Absent {
     }
 }
 
-/// The outcome of a fault: its record if it was in effect, and whether everything went as intended.
-pub(super) type Ended = (Option<FaultRecord>, Result<(), Failure>);
+/// The outcome of an occurrence of a fault.
+pub(super) struct Ended {
+    /// Its index in the experiment's list, from 0.
+    pub index: u32,
+    /// Its record, if it was in effect.
+    pub record: Option<FaultRecord>,
+    /// Whether everything went as intended.
+    pub result: Result<(), Failure>,
+}
 
 /// See the module.
-pub(super) struct Actor {
+struct Actor<'a> {
+    index: u32,
+    entry: FaultEntry,
+    driver: Box<dyn FaultDriver>,
+    hub: &'a Hub,
+    signals: &'a mut Signals,
+}
+
+/// An occurrence of a fault in a run: the only one of most faults.
+pub(super) struct PlannedOccurrence {
     /// Its index in the experiment's list, from 0.
     pub index: u32,
     pub entry: FaultEntry,
     pub driver: Box<dyn FaultDriver>,
-    pub hub: Arc<Hub>,
-    pub signals: Signals,
+}
+
+/// Follows the run through the occurrences of a fault, in their order, until one fails. Each begins after the one
+/// before is proven gone. Signals `ready` once a sticky fault is in effect.
+pub(super) fn follow(
+    occurrences: Vec<PlannedOccurrence>,
+    hub: &Hub,
+    mut signals: Signals,
+    ready: &SyncSender<()>,
+) -> Vec<Ended> {
+    let mut ended = Vec::with_capacity(occurrences.len());
+    for PlannedOccurrence {
+        index,
+        entry,
+        driver,
+    } in occurrences
+    {
+        let actor = Actor {
+            index,
+            entry,
+            driver,
+            hub,
+            signals: &mut signals,
+        };
+        ended.push(actor.run(ready));
+        if ended.last().is_some_and(|last| last.result.is_err()) {
+            break;
+        }
+    }
+    ended
 }
 
 /// Receives the schedule's messages about the run, and waits for them.
 pub(super) struct Signals {
     inbox: Receiver<Signal>,
+    /// When measuring begins; `None` if no such message has arrived.
+    start: Option<Nanos>,
     /// When the run ended; `None` if no such message has arrived.
     over: Option<Nanos>,
 }
 
 impl Signals {
     pub fn new(inbox: Receiver<Signal>) -> Signals {
-        Signals { inbox, over: None }
+        Signals {
+            inbox,
+            start: None,
+            over: None,
+        }
     }
 
     /// When measuring begins; `None` if the run ends before that.
     fn start(&mut self) -> Option<Nanos> {
+        if self.start.is_some() {
+            return self.start;
+        }
         match self.inbox.recv() {
-            Ok(Signal::Starts(start)) => Some(start),
+            Ok(Signal::Starts(start)) => {
+                self.start = Some(start);
+                self.start
+            }
             Ok(Signal::Ends(at)) => {
                 self.over = Some(at);
                 None
@@ -150,12 +207,16 @@ impl Signals {
     }
 }
 
-impl Actor {
-    /// Follows the run. Signals `ready` once a sticky fault is in effect.
-    pub fn run(mut self, ready: &SyncSender<()>) -> Ended {
-        match self.follow(ready) {
+impl Actor<'_> {
+    fn run(mut self, ready: &SyncSender<()>) -> Ended {
+        let (record, result) = match self.follow(ready) {
             Err(failure) => (None, Err(failure)),
             Ok((record, gone)) => (Some(record), gone.map_err(Failure::Left)),
+        };
+        Ended {
+            index: self.index,
+            record,
+            result,
         }
     }
 

@@ -21,20 +21,21 @@ use brunt_result::{Interval, Outcome};
 
 #[cfg(test)]
 pub(crate) use self::actor::Absent;
-use self::actor::{Actor, Ended, Failure, Signal, Signals};
+use self::actor::{Ended, Failure, PlannedOccurrence, Signal, Signals, follow};
 use self::series::Series;
 use super::{HookError, RunHook};
 use crate::experiment::{Experiment, Point};
 use crate::fault::kinds::make_whole;
-use crate::fault::{DriverError, FaultEntry, Prepared, Scene};
+use crate::fault::{DriverError, FaultEntry, Occurrence, Prepared, Scene};
 use crate::lab::BuiltLab;
 use crate::observe::{FaultRecord, Hub, RunInfo};
 use crate::role::Role;
+use brunt_result::recurring::FaultOccurrence;
 use brunt_result::summary::{FaultSummary, RunSummary};
 use brunt_result::void::VoidReason;
 
 /// A fault's thread, and the channel to it.
-type Running = (SyncSender<Signal>, JoinHandle<Ended>);
+type Running = (SyncSender<Signal>, JoinHandle<Vec<Ended>>);
 
 /// A fault that is impossible in every run of the experiment.
 #[derive(Debug, thiserror::Error)]
@@ -48,16 +49,26 @@ pub struct ScheduleError {
 
 /// One fault of the schedule.
 struct Line {
-    entry: FaultEntry,
+    /// Its occurrences in a run, each with its index in the experiment's list.
+    occurrences: Vec<(u32, FaultEntry)>,
     /// Indexes of the experiment's points against its target.
     points: Vec<u32>,
     prepared: Prepared,
 }
 
+impl Line {
+    /// Its name in reports.
+    fn name(&self) -> String {
+        let first = self.occurrences.first();
+        first.map_or(String::new(), |(_, entry)| entry.name())
+    }
+}
+
 /// The faults of an experiment. See the module.
 pub struct FaultSchedule {
     lines: Vec<Line>,
-    threads: Vec<(u32, Running)>,
+    /// The current run's, each with the index of its line.
+    threads: Vec<(usize, Running)>,
     /// The current run's.
     series: Series,
     /// The last run's.
@@ -97,14 +108,18 @@ impl FaultSchedule {
             luns,
             requesters,
         };
-        let mut lines = Vec::new();
-        for entry in &experiment.fault {
+        let mut lines: Vec<Line> = Vec::new();
+        for (index, entry) in (0..).zip(&experiment.fault) {
+            if let Some(line) = lines.last_mut().filter(|_| !entry.is_written()) {
+                line.occurrences.push((index, entry.clone()));
+                continue;
+            }
             let prepared = match entry.common.host {
                 Some(_) => remote::prepare(entry, fleet),
                 None => entry.kind.as_kind().prepare(&entry.common, &mut scene),
             };
             let prepared = prepared.map_err(|source| ScheduleError {
-                fault: entry.label(),
+                fault: entry.name(),
                 source,
             })?;
             let target = &entry.common.target;
@@ -113,7 +128,7 @@ impl FaultSchedule {
             };
             let points = points.iter().enumerate().filter_map(meant).collect();
             lines.push(Line {
-                entry: entry.clone(),
+                occurrences: vec![(index, entry.clone())],
                 points,
                 prepared,
             });
@@ -133,32 +148,47 @@ impl FaultSchedule {
             let _ = signals.send(Signal::Ends(over));
         }
         let mut first = Ok(());
-        for (index, (_, thread)) in std::mem::take(&mut self.threads) {
-            let what = format!("fault '{}'", self.lines[index as usize].entry.label());
-            let result = match thread.join() {
-                Err(_) => Err(HookError::new(
-                    VoidReason::FaultPanicked,
-                    format!("{what}: its thread panicked"),
-                )),
-                Ok((record, result)) => {
-                    self.records.extend(record);
-                    match result {
-                        Ok(()) => Ok(()),
-                        Err(Failure::Unseen(_)) if !complete => Ok(()),
-                        Err(Failure::Unseen(why)) => {
-                            let reason = why.reason();
-                            Err(HookError::new(reason, what).because(why))
-                        }
-                        Err(Failure::Refused(error) | Failure::Left(error)) => {
-                            Err(HookError::new(error.reason(), what).because(error))
-                        }
-                    }
-                }
+        for (line, (_, thread)) in std::mem::take(&mut self.threads) {
+            let line = &self.lines[line];
+            let Ok(all) = thread.join() else {
+                let what = format!("fault '{}': its thread panicked", line.name());
+                first = first.and(Err(HookError::new(VoidReason::FaultPanicked, what)));
+                continue;
             };
-            first = first.and(result);
+            for ended in all {
+                let entry = line
+                    .occurrences
+                    .iter()
+                    .find(|(index, _)| *index == ended.index);
+                let what = entry.map_or(String::new(), |(_, entry)| entry.label());
+                first = first.and(judged(ended.result, &format!("fault '{what}'"), complete));
+                self.records.extend(ended.record);
+            }
         }
         self.records.sort_by_key(|record| record.index);
         first
+    }
+}
+
+fn occurrence_of(entry: &FaultEntry) -> Option<FaultOccurrence> {
+    let Occurrence { number, count } = entry.common.occurrence?;
+    let fault = entry.name();
+    Some(FaultOccurrence {
+        fault,
+        number,
+        count,
+    })
+}
+
+/// What a fault's failure means for its run, which is complete or not.
+fn judged(result: Result<(), Failure>, what: &str, complete: bool) -> Result<(), HookError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(Failure::Unseen(_)) if !complete => Ok(()),
+        Err(Failure::Unseen(why)) => Err(HookError::new(why.reason(), what).because(why)),
+        Err(Failure::Refused(error) | Failure::Left(error)) => {
+            Err(HookError::new(error.reason(), what).because(error))
+        }
     }
 }
 
@@ -178,22 +208,21 @@ impl RunHook for FaultSchedule {
             if !line.points.contains(&run.point) {
                 continue;
             }
-            let not_ready =
-                |error| HookError::not_ready(format!("fault '{}'", line.entry.label()), error);
-            let driver = (line.prepared.make)().map_err(not_ready)?;
+            let not_ready = |error| HookError::not_ready(format!("fault '{}'", line.name()), error);
+            let mut occurrences = Vec::with_capacity(line.occurrences.len());
+            for (index, entry) in &line.occurrences {
+                occurrences.push(PlannedOccurrence {
+                    index: *index,
+                    entry: entry.clone(),
+                    driver: (line.prepared.make)().map_err(not_ready)?,
+                });
+            }
             let (signals, inbox) = sync_channel(2);
-            let (index, hub, entry) = (index as u32, Arc::clone(hub), line.entry.clone());
-            let actor = Actor {
-                index,
-                entry,
-                driver,
-                hub,
-                signals: Signals::new(inbox),
-            };
+            let hub = Arc::clone(hub);
             let (ready, is_ready) = sync_channel(1);
             let thread = std::thread::Builder::new()
                 .name(format!("fault-{index}"))
-                .spawn(move || actor.run(&ready))
+                .spawn(move || follow(occurrences, &hub, Signals::new(inbox), &ready))
                 .map_err(|error| {
                     HookError::not_ready_here("cannot start a thread for a fault", error)
                 })?;
@@ -221,6 +250,11 @@ impl RunHook for FaultSchedule {
     fn sum_up(&mut self, run: &mut RunSummary, outcome: &Outcome) {
         let series = std::mem::take(&mut self.series).of(outcome);
         run.faults = FaultSummary::of(&self.records, outcome.start, outcome.end, &series);
+        let all = || self.lines.iter().flat_map(|line| &line.occurrences);
+        for fault in &mut run.faults {
+            let planned = all().find(|(index, _)| *index == fault.index);
+            fault.occurrence = planned.and_then(|(_, entry)| occurrence_of(entry));
+        }
         run.phases = FaultSummary::phases(&run.faults, &series);
     }
 }
