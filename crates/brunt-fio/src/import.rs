@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::load::INTERVAL_MIN;
-use brunt_study::experiment::{Experiment, JobEntry, Target, TogetherEntry};
+use brunt_study::experiment::{Experiment, JobEntry, PhaseEntry, Target, TogetherEntry};
 
 use crate::error::{Cause, FioError, Location};
 use crate::job::{self, Job};
@@ -84,14 +84,16 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
         made.push(add(&mut experiment, job, copies));
     }
     let mut alone = BTreeMap::<String, Vec<String>>::new();
+    let mut phases = Vec::new();
     for stretch in &stretches {
         let first = stretch.jobs[0].index;
         let parts: &Vec<PlacedJob> = &made[first];
         match (&stretch.jobs[..], &parts[..]) {
-            ([_], [only]) => alone
-                .entry(only.target.clone())
-                .or_default()
-                .push(only.workload.clone()),
+            ([_], [only]) => {
+                let workloads = alone.entry(only.target.clone()).or_default();
+                workloads.push(only.workload.clone());
+                phases.push(only.workload.clone());
+            }
             _ => {
                 let name = together(&mut experiment, stretch, &jobs, &made, &mut remarks);
                 let why = if stretch.jobs.len() == 1 {
@@ -104,13 +106,18 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
                     )
                 };
                 remarks.push(of_job(jobs[first], false, why));
+                phases.push(name);
             }
         }
     }
     run_alone(&mut experiment, alone);
-    if let Some(second) = stretches.get(1) {
-        let why = "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
-        remarks.push(of_job(jobs[second.jobs[0].index], false, why.to_string()));
+    if phases.len() > 1 {
+        // In fio's order: a job may need what the one before it wrote.
+        let phase = |workload| PhaseEntry {
+            workloads: vec![workload],
+            ..PhaseEntry::default()
+        };
+        experiment.phase = phases.into_iter().map(phase).collect();
     }
     refuse_losses(&remarks, lossy)?;
     let whole = |cause: Cause| cause.at(Location::file(path));

@@ -471,19 +471,17 @@ fn sizes_of_files_and_devices() {
     assert_eq!(url, "iscsi://host/iqn.x:y/0");
 }
 
-/// Jobs that wait for one another are points of one experiment, with a remark that these have no order.
+/// Jobs that wait for one another are phases of one experiment.
 #[test]
 fn jobs_one_after_the_other() {
     let import =
         of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
             .unwrap();
     assert_eq!(import.experiment.workloads.len(), 3);
-    assert!(
-        import
-            .remarks
-            .iter()
-            .any(|remark| remark.key == "[b]" && !remark.loss)
-    );
+    let phases = import.experiment.phase.iter();
+    let phases: Vec<&str> = phases.map(|phase| phase.workloads[0].as_str()).collect();
+    assert_eq!(phases, ["a", "b", "c"]);
+    assert!(import.remarks.iter().all(|remark| remark.key == "filename"));
 }
 
 /// Concurrent jobs are one point with a part for each. They start when fio starts them, and end with the first

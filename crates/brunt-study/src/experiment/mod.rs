@@ -18,6 +18,7 @@ mod names;
 mod own_targets;
 mod parse;
 mod percentiles;
+mod phase;
 mod plan;
 mod precision;
 mod remote_workloads;
@@ -51,6 +52,7 @@ pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
 pub use percentiles::{Percentiles, PercentilesError};
+pub use phase::{PhaseEntry, WaitFor};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
@@ -160,14 +162,18 @@ pub struct Experiment {
     #[serde(default)]
     pub probes: Probes,
     /// Faults to inject into each run, and when.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fault: Vec<FaultEntry>,
-    /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         serialize_with = "serialize_written"
     )]
+    pub fault: Vec<FaultEntry>,
+    /// Steps of every repetition that run in order, such as filling, preconditioning and measuring. Without them, all
+    /// points of a repetition run in random order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phase: Vec<PhaseEntry>,
+    /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub require: Vec<Requirement>,
 }
 

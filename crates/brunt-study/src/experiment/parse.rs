@@ -148,6 +148,7 @@ impl Experiment {
         self.check_faults(source)?;
         self.check_clients(source)?;
         self.check_sweep(source)?;
+        self.check_phases(source)?;
         self.check_lab(source, &hosts)
     }
 

@@ -23,9 +23,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::mistake::{FileError, Source};
 use super::remote_workloads::RemoteSetup;
 use super::together::TogetherDraft;
-use super::{Experiment, RUNS_MAX};
+use super::{Experiment, PhaseEntry, RUNS_MAX};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
-use brunt_result::statistics::interleaved;
 
 /// Number of axes that are a workload's own keys; they come first.
 const OWN_AXES: usize = 7;
@@ -100,6 +99,8 @@ pub struct Point {
     pub part_of: Option<usize>,
     /// Names of all targets: several for simultaneous jobs, or a replay onto several targets.
     pub targets: Vec<String>,
+    /// The index of its phase in [`Plan::phases`], if the experiment has phases.
+    pub phase: Option<usize>,
     /// The workload's settings as swept; `None` for a load described otherwise and for several jobs.
     described: Option<Box<Workload>>,
 }
@@ -207,6 +208,7 @@ impl Draft {
             links: self.links,
             part_of: None,
             targets: self.targets,
+            phase: None,
             described,
         });
         let Some((group, together)) = group else {
@@ -235,6 +237,8 @@ pub struct Plan {
     pub points: Vec<Point>,
     /// Indexes of points with their repetition, in execution order.
     pub runs: Vec<(usize, usize)>,
+    /// The phases of each repetition, in order; empty if its points run in random order.
+    pub phases: Vec<PhaseEntry>,
     /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs that stop by requests
     /// or bytes count as zero. Starting targets, services and hosts comes on top.
     pub time_min: Duration,
@@ -257,6 +261,9 @@ impl Serialize for Point {
         map.serialize_entry("workload_name", &self.workload_name)?;
         if let Some(part_of) = self.part_of {
             map.serialize_entry("part_of", &part_of)?;
+        }
+        if let Some(phase) = self.phase {
+            map.serialize_entry("phase", &phase)?;
         }
         map.serialize_entry("axes", &self.axes)?;
         map.serialize_entry("kind", self.load.kind())?;
@@ -426,8 +433,7 @@ impl Experiment {
             return Err(source.mistake(&["sweep"], what, Some("leave values out".into())));
         }
         let closed = self
-            .workloads
-            .iter()
+            .swept_workloads()
             .find(|(_, workload)| !matches!(workload.arrival, Arrival::Open { .. }));
         if !axes.rate.is_empty()
             && let Some((name, _)) = closed
@@ -438,7 +444,7 @@ impl Experiment {
             );
             return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
         }
-        let without = self.workloads.iter().find(|(_, workload)| {
+        let without = self.swept_workloads().find(|(_, workload)| {
             workload
                 .replay()
                 .is_none_or(|settings| settings.timing == ReplayTiming::Depth)
@@ -528,6 +534,10 @@ impl Experiment {
                 links: links.clone(),
             });
         }
+        // Preparation is the same for all points.
+        let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
+        let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) =
+            drafts.into_iter().partition(is_fixed);
         self.sweep.vary(&mut drafts);
         for (name, settings) in &self.filesystems {
             drafts.extend(FileLoad::phases(settings).into_iter().map(|load| Draft {
@@ -541,7 +551,8 @@ impl Experiment {
             }));
         }
         self.sweep.vary_surroundings(&mut drafts);
-        drafts
+        fixed.extend(drafts);
+        fixed
     }
 
     /// The experiment's plan.
@@ -554,21 +565,17 @@ impl Experiment {
             fleet,
             ..Plan::default()
         };
+        self.set_phases(&mut plan);
         let heads = plan.heads();
-        let runs = interleaved(heads.len(), self.repetitions as usize, self.seed);
-        plan.runs = runs
-            .into_iter()
-            .map(|(head, repetition)| (heads[head], repetition))
-            .collect();
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
         let lab = self.lab.as_ref();
         let idle = lab
             .and_then(|lab| lab.idle)
             .map_or(Duration::ZERO, |idle| idle.0);
-        let points = &plan.points;
-        for point in points.iter().filter(|point| point.part_of.is_none()) {
-            let info = point.load.info();
-            time_min += (decisions::run_time_min(&info) + idle) * self.repetitions;
+        for index in heads {
+            let info = plan.points[index].load.info();
+            let rounds = plan.rounds_of(index, self.repetitions);
+            time_min += (decisions::run_time_min(&info) + idle) * rounds;
             time_min += decisions::search_time_min(&info);
             open_ended |= info.open_ended;
         }

@@ -10,6 +10,7 @@ mod jobs;
 mod recording;
 mod table;
 mod transfer;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,8 +38,8 @@ use brunt_result::degradation::phases_over_runs;
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
 use brunt_result::percentile::Percentile;
-use brunt_result::require::{Requirement, outcomes};
 use brunt_result::recurring::recurring_over_runs;
+use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{
     FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
@@ -50,6 +51,7 @@ use recording::slow_record;
 #[cfg(test)]
 pub(crate) use table::few_runs;
 pub use table::{describe, table};
+pub use wait::WaitError;
 
 /// Why an experiment ended early.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +84,14 @@ pub enum StudyError {
         /// The error.
         source: LoadError,
     },
+    /// The condition of a phase was not met.
+    #[error("phase {phase}: {source}; what was measured before is kept")]
+    Phase {
+        /// Its name.
+        phase: String,
+        /// Why the wait ended.
+        source: WaitError,
+    },
     /// The results could not be written.
     #[error("cannot write the results: {0}; what was measured before is kept")]
     Write(#[from] io::Error),
@@ -106,6 +116,8 @@ pub struct Study<'a> {
     hooks: Vec<Box<dyn RunHook>>,
     /// The experiment continues without lost hosts.
     goes_on: bool,
+    /// Repetition and phase of the current run, if there are phases.
+    entered: Option<(usize, usize)>,
     /// The first run's hosts or recorded requests that are missing, as text.
     lacking: Option<String>,
 }
@@ -271,6 +283,7 @@ impl<'a> Study<'a> {
             hub,
             hooks,
             goes_on,
+            entered: None,
             lacking,
         }
     }
@@ -387,7 +400,7 @@ impl<'a> Study<'a> {
             .sum();
         let (began, mut numbers) = (Clock::Monotonic.now(), Numbers { next: 0, all });
         for run in &planned {
-            if !self.make(&mut numbers, *run, stop)? {
+            if !self.enter_phase(*run, stop)? || !self.make(&mut numbers, *run, stop)? {
                 return Ok(());
             }
         }
@@ -415,11 +428,10 @@ impl<'a> Study<'a> {
                     .is_some_and(|one| one.reached)
             };
             let wanted = |head: &usize| !reached(*head) || !self.plan.jobs_of(*head).all(reached);
-            let round: Vec<usize> = round
-                .into_iter()
-                .map(|(place, _)| heads[place])
-                .filter(wanted)
-                .collect();
+            let round = round.into_iter().map(|(place, _)| heads[place]);
+            let round = self
+                .plan
+                .in_phases(round.filter(wanted).collect(), repetition);
             if round.is_empty() {
                 break;
             }
@@ -427,13 +439,40 @@ impl<'a> Study<'a> {
                 .iter()
                 .map(|point| numbered(&self.plan, *point))
                 .sum::<usize>();
-            for point in round {
-                if !self.make(&mut numbers, (point, repetition), stop)? {
+            for run in round.into_iter().map(|point| (point, repetition)) {
+                if !self.enter_phase(run, stop)? || !self.make(&mut numbers, run, stop)? {
                     return Ok(());
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits for the condition of a run's phase, if it is the first run of that phase in its repetition. Returns
+    /// `false` if `stop` was set first.
+    fn enter_phase(
+        &mut self,
+        (point, repetition): (usize, usize),
+        stop: &AtomicBool,
+    ) -> Result<bool, StudyError> {
+        let Some(phase) = self.plan.points[point].phase else {
+            return Ok(true);
+        };
+        if self.entered.replace((repetition, phase)) == Some((repetition, phase)) {
+            return Ok(true);
+        }
+        let entry = &self.plan.phases[phase];
+        let Some(condition) = &entry.wait_for else {
+            return Ok(true);
+        };
+        let waited = wait::wait(condition, stop).map_err(|source| StudyError::Phase {
+            phase: entry.label(),
+            source,
+        })?;
+        if waited.is_none() {
+            self.summary.trouble = Some("interrupted".into());
+        }
+        Ok(waited.is_some())
     }
 
     /// Executes the next run: a repetition of a point. Returns `false` if there is trouble that ends the experiment.
@@ -701,6 +740,7 @@ impl<'a> Study<'a> {
                 .chain(hosts::ends(&complete).into_iter().flatten()),
         );
         point.degradation = effects_over_runs(complete.iter().copied());
+        point.recurring = recurring_over_runs(complete.iter().copied());
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);
@@ -740,7 +780,6 @@ impl<'a> Study<'a> {
             };
             point.precision = self.precision.map(of);
         }
-        point.recurring = recurring_over_runs(complete.iter().copied());
     }
 }
 

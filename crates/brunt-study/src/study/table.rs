@@ -717,6 +717,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             point.load.describe()
         ));
     }
+    lines.extend(phases(plan));
     lines.extend(super::engine::planned(plan));
     for (index, fault) in experiment.fault.iter().enumerate() {
         if !fault.is_written() {
@@ -725,10 +726,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
         let when = match (time(fault.common.at), time(fault.common.lasts)) {
             (None, _) => "for the whole run".to_string(),
-            (Some(at), None) => format!("from {at}"),
             _ if fault.common.occurrence.is_some() => {
                 recurring::planned(&experiment.fault[index..])
             }
+            (Some(at), None) => format!("from {at}"),
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
         };
         lines.push(format!(
@@ -737,8 +738,8 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             fault.what()
         ));
     }
-    for Overlap {
     let mut together_lines = BTreeSet::new();
+    for Overlap {
         first,
         second,
         together,
@@ -755,6 +756,25 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The phases of each repetition, in order.
+fn phases(plan: &Plan) -> impl Iterator<Item = String> {
+    let numbered = (1..).zip(&plan.phases);
+    numbered.map(|(number, phase)| {
+        let workloads = phase.workloads.join(", ");
+        let mut line = format!("phase {number}: {workloads}");
+        if !phase.name.is_empty() {
+            line = format!("phase {number}, {}: {workloads}", phase.name);
+        }
+        if phase.once {
+            line += ", before the first repetition only";
+        }
+        if let Some(wait) = &phase.wait_for {
+            line += &format!("; waits for: {}", wait.command.join(" "));
+        }
+        line
+    })
 }
 
 #[cfg(test)]

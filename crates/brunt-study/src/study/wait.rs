@@ -1,0 +1,163 @@
+//! Waits for the condition of a phase: runs a command until it exits with 0.
+//!
+//! The rule: an interruption ends the wait within a fraction of a second, and no command outlives it.
+
+use std::io;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos, Span};
+
+use crate::experiment::WaitFor;
+
+/// Interval between checks for the command's end and for an interruption.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Why a condition was not met.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    /// The command cannot be run.
+    #[error("cannot run {command}: {source}")]
+    Command {
+        /// Its words.
+        command: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It did not exit with 0 in time.
+    #[error(
+        "{command} did not succeed within {time_max}: {last}; run it by hand, or write a longer wait_for.time_max"
+    )]
+    TooLong {
+        /// Its words.
+        command: String,
+        /// How long it was tried.
+        time_max: Span,
+        /// How its last attempt ended.
+        last: String,
+    },
+}
+
+/// Waits until the command succeeds, and returns how long that took; `None` if `stop` was set first.
+///
+/// # Errors
+/// It cannot be run, or did not succeed in time.
+pub(super) fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<Option<Duration>, WaitError> {
+    let (begun, words) = (Clock::Monotonic.now(), wait.command.join(" "));
+    let until = begun.after(wait.time_max.0);
+    loop {
+        let status = attempt(&wait.command, until, stop).map_err(|source| WaitError::Command {
+            command: words.clone(),
+            source,
+        })?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if status.is_some_and(|status| status.success()) {
+            return Ok(Some(Clock::Monotonic.now().since(begun)));
+        }
+        let next = Clock::Monotonic.now().after(wait.every.0);
+        if status.is_none() || next >= until {
+            let last = status.map_or("it was still running".to_string(), |status| {
+                status.to_string()
+            });
+            return Err(WaitError::TooLong {
+                command: words,
+                time_max: wait.time_max,
+                last,
+            });
+        }
+        while Clock::Monotonic.now() < next {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            std::thread::sleep(next.since(Clock::Monotonic.now()).min(LOOK));
+        }
+    }
+}
+
+/// Ends its command when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the command once. `None` if it was ended because its time was over or `stop` was set.
+fn attempt(
+    words: &[String],
+    until: Nanos,
+    stop: &AtomicBool,
+) -> Result<Option<ExitStatus>, io::Error> {
+    let (program, arguments) = words.split_first().expect("an empty command was refused");
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut running = Running(child);
+    loop {
+        if let Some(status) = running.0.try_wait()? {
+            return Ok(Some(status));
+        }
+        if stop.load(Ordering::Relaxed) || Clock::Monotonic.now() >= until {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(script: &str, time_max_ms: u64) -> WaitFor {
+        WaitFor {
+            command: ["sh", "-c", script].map(String::from).to_vec(),
+            every: Span(Duration::from_millis(10)),
+            time_max: Span(Duration::from_millis(time_max_ms)),
+        }
+    }
+
+    #[test]
+    fn a_command_is_repeated_until_it_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("attempts");
+        // Succeeds the third time.
+        let script = format!("echo >>{0}; test $(wc -l <{0}) = 3", file.display());
+        let stop = AtomicBool::new(false);
+        assert!(wait(&waiting(&script, 60_000), &stop).unwrap().is_some());
+        assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_condition_that_never_holds_ends_the_wait() {
+        let check = |script: &str, said: &str| {
+            let error = wait(&waiting(script, 100), &AtomicBool::new(false)).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        };
+        check("exit 3", "exit status: 3");
+        check("exec sleep 1000", "still running");
+        let missing = WaitFor {
+            command: vec!["/no/such/program".into()],
+            ..waiting("", 100)
+        };
+        let error = wait(&missing, &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, WaitError::Command { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_interruption_ends_the_wait() {
+        for script in ["exec sleep 1000", "exit 1"] {
+            assert_eq!(
+                wait(&waiting(script, 600_000), &AtomicBool::new(true)).unwrap(),
+                None
+            );
+        }
+    }
+}
