@@ -1,4 +1,5 @@
-//! A link's settings as command-line options: `delay=20ms`, `loss=0.01`, `preset=four-sites`. Called by `brunt bridge`.
+//! A link's settings as command-line options: `delay=20ms`, `loss=0.01`, `preset=four-sites`. Called by `brunt bridge`
+//! and `brunt lab set`.
 //!
 //! The rule: an option has the name and the values of a key of `[lab.links.NAME]`.
 
@@ -73,20 +74,37 @@ impl LinkOptions {
             all.lay_over(1, option)?;
         }
         for (settings, options) in all.settings.iter().zip([both, back]) {
-            settings.check().map_err(|error| {
-                let is_blamed = |option: &&String| option.split('=').next() == Some(error.key);
-                let mut options = options.iter().chain(both).filter(is_blamed);
-                let option = options
-                    .next()
-                    .cloned()
-                    .unwrap_or_else(|| error.key.to_string());
-                LinkOptionError {
-                    option,
-                    kind: LinkOptionMistake::Settings(error),
-                }
-            })?;
+            let options = options.iter().chain(both);
+            settings.check().map_err(|error| blamed(error, options))?;
         }
         Ok(all)
+    }
+
+    /// The settings `before` of a link with these options applied to some of its directions.
+    ///
+    /// # Errors
+    /// The first option that is invalid, by itself or in combination.
+    pub fn over(
+        options: &[String],
+        before: &[Settings; 2],
+        directions: [bool; 2],
+    ) -> Result<[Settings; 2], LinkOptionError> {
+        let mut all = LinkOptions {
+            settings: before.clone(),
+            said: Default::default(),
+        };
+        for (way, _) in directions
+            .iter()
+            .enumerate()
+            .filter(|(_, is_meant)| **is_meant)
+        {
+            for option in options {
+                all.lay_over(way, option)?;
+            }
+            let checked = all.settings[way].check();
+            checked.map_err(|error| blamed(error, options.iter()))?;
+        }
+        Ok(all.settings)
     }
 
     /// The settings of each direction as text; empty if there are none.
@@ -130,6 +148,18 @@ impl LinkOptions {
             None => self.said[way].push((key.to_string(), value.to_string())),
         }
         Ok(())
+    }
+}
+
+/// The error with the first of these options that sets its key.
+fn blamed<'a>(
+    error: SettingsError,
+    mut options: impl Iterator<Item = &'a String>,
+) -> LinkOptionError {
+    let option = options.find(|option| option.split('=').next() == Some(error.key));
+    LinkOptionError {
+        option: option.cloned().unwrap_or_else(|| error.key.to_string()),
+        kind: LinkOptionMistake::Settings(error),
     }
 }
 
@@ -187,6 +217,16 @@ mod tests {
             "delay 5ms, loss 0, rate 100Mb/s, keep_order false, loss_bursts { to_bad = 0.1, to_good = 0.5 }",
         ];
         assert_eq!(options.said(), said);
+        // On top of other settings, in one direction.
+        let plain = [there.clone(), there.clone()];
+        let words = ["loss=1%", "rate=1Gb/s"].map(String::from);
+        let [first, second] = LinkOptions::over(&words, &plain, [false, true]).unwrap();
+        assert_eq!(first, *there);
+        assert_eq!((second.loss, second.delay), (0.01, there.delay));
+        assert_ne!(second.rate, there.rate);
+        let bad = ["loss=2".to_string()];
+        let error = LinkOptions::over(&bad, &plain, [true, true]).unwrap_err();
+        assert!(error.to_string().contains("loss=2: "), "{error}");
         let preset = parse(&["preset=four-sites", "loss=0.5"], &[]).unwrap();
         assert_eq!(preset.settings[0].loss, 0.5);
         assert!(!preset.settings[1].delay.0.is_zero());

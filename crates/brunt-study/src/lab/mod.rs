@@ -131,6 +131,17 @@ impl BuiltLab {
     }
 }
 
+/// The directions of a link between these hosts, there and back, in which packets leave the host `from`; both without
+/// one. `None` if the link doesn't end at that host.
+pub fn directions(between: &[HostName; 2], from: Option<&HostName>) -> Option<[bool; 2]> {
+    match from {
+        None => Some([true, true]),
+        Some(host) if *host == between[0] => Some([true, false]),
+        Some(host) if *host == between[1] => Some([false, true]),
+        Some(_) => None,
+    }
+}
+
 impl LabLaunchers for BuiltLab {
     fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError> {
         Ok(Arc::new(OnHost {

@@ -334,6 +334,53 @@ fn labs_stand() {
         fastest >= 60_000.0,
         "a round trip of 60 ms took {fastest} us"
     );
+    // A change on the fly: the round trip becomes 80 ms, and 60 ms again.
+    let fastest = || {
+        let script =
+            format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3");
+        let done = lab(&["exec", "client", "--", "sh", "-c", &script]);
+        let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        read["latency_us"]["min"].as_f64().unwrap()
+    };
+    let set = |words: &[&str]| {
+        let done = lab(&[&["set"], words].concat());
+        assert!(done.status.success(), "{words:?}: {}", said(&done));
+    };
+    set(&["wan", "delay=50ms", "--from", "server"]);
+    let slower = fastest();
+    assert!(slower >= 80_000.0, "{slower}");
+    set(&["far", "wan", "--restore"]);
+    let as_before = fastest();
+    assert!((60_000.0..80_000.0).contains(&as_before), "{as_before}");
+    fails(
+        &["set", "wan", "--restore"],
+        2,
+        "link wan already has these settings",
+    );
+    fails(
+        &["set", "lan", "delay=1ms"],
+        2,
+        "unknown link 'lan'; the lab's links are wan",
+    );
+    fails(&["set", "wan", "dely=1ms"], 2, "did you mean delay?");
+    fails(&["set", "wan", "loss=2"], 2, "loss=2: ");
+    fails(
+        &["set", "wan", "loss=1%", "--from", "here"],
+        2,
+        "link wan does not end at 'here'",
+    );
+    fails(&["set", "wan"], 2, "no settings");
+    let list: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
+    let changes = list["labs"][0]["description"]["changes"]
+        .as_array()
+        .unwrap();
+    assert_eq!(changes.len(), 2, "{list:#}");
+    assert_eq!(changes[0]["options"][0], "delay=50ms");
+    assert_eq!(
+        (&changes[0]["from"], &changes[1]["restored"]),
+        (&"server".into(), &true.into())
+    );
+
     let input = fs::File::open(file).unwrap();
     let mut copy = lab_command(
         folder.path(),

@@ -12,6 +12,7 @@ use crate::fault::kind::{
     About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 use crate::host::HostName;
+use crate::lab::directions;
 
 pub(super) const INFO: Info = Info {
     keys: &["link", "set", "from"],
@@ -38,12 +39,7 @@ impl LinkSet {
     /// Which directions it changes, there and back, for a link between these hosts. `None` if the link doesn't end at
     /// the host in `from`.
     fn ways(&self, between: &[HostName; 2]) -> Option<[bool; 2]> {
-        match &self.from {
-            None => Some([true, true]),
-            Some(host) if *host == between[0] => Some([true, false]),
-            Some(host) if *host == between[1] => Some([false, true]),
-            Some(_) => None,
-        }
+        directions(between, self.from.as_ref())
     }
 
     /// The settings of both directions with the fault, from those without it.

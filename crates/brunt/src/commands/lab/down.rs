@@ -62,10 +62,11 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
         Err(rustix::io::Errno::SRCH) => None,
         Err(error) => return Err(failed(error)),
     };
-    let (mut links, mut is_killed) = (serde_json::Map::new(), false);
+    let (mut links, mut changed, mut is_killed) = (serde_json::Map::new(), Vec::new(), false);
     match registry.ask(name, &Request::End, PATIENCE) {
         Ok((
             Answer::Ending {
+                changes,
                 trouble,
                 links: reports,
             },
@@ -74,7 +75,7 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
             trouble
                 .iter()
                 .for_each(|what| output.note(format_args!("lab {name}: {what}")));
-            links = reports;
+            (links, changed) = (reports, changes);
         }
         // Killing this process also ends the first process of its namespaces, and with that all others. A lab that no
         // longer listens has ended, and its process id may have been reused.
@@ -103,6 +104,9 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
     } else {
         "is removed"
     };
+    for change in &changed {
+        output.line(format_args!("  changed: {}", change.described()));
+    }
     output.line(format_args!("lab {name} {how}"));
-    Ok(json!({ "name": name, "killed": is_killed, "links": links }))
+    Ok(json!({ "name": name, "killed": is_killed, "links": links, "changes": changed }))
 }

@@ -76,6 +76,15 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
     for (variable, url) in &description.targets {
         output.line(format_args!("  {variable}={url}"));
     }
+    if description.older_changes > 0 {
+        output.line(format_args!(
+            "  {} older changes",
+            description.older_changes
+        ));
+    }
+    for change in &description.changes {
+        output.line(format_args!("  changed: {}", change.described()));
+    }
     for trouble in &description.trouble {
         output.line(format_args!("  {trouble}"));
     }

@@ -7,6 +7,7 @@ mod exec;
 mod list;
 mod once;
 mod registry;
+mod set;
 mod standing;
 mod up;
 
@@ -16,7 +17,7 @@ use crate::cli::{Done, Failure, Output};
 ///
 /// With a file and a command, builds the hosts, links and targets of the file, runs the command, exits with its status
 /// and removes the lab; 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that keeps running until it
-/// is removed. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
+/// is removed, and 'set' changes its links. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
 /// (characters other than letters and digits become "_").
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -31,6 +32,7 @@ pub struct Lab {
 enum What {
     Up(up::UpArgs),
     Exec(exec::ExecArgs),
+    Set(set::SetArgs),
     List(list::ListArgs),
     Down(down::DownArgs),
 }
@@ -55,6 +57,10 @@ impl super::Subcommand for Lab {
             "watch its packets",
         ),
         ("brunt lab exec client", "a shell on a host"),
+        (
+            "brunt lab set wan delay=50ms",
+            "change a link while commands run",
+        ),
         ("brunt lab down", "remove it"),
     ];
 
@@ -62,11 +68,12 @@ impl super::Subcommand for Lab {
         match (self.what, self.once) {
             (Some(What::Up(args)), _) => up::run(&args, output),
             (Some(What::Exec(args)), _) => exec::run(args, output),
+            (Some(What::Set(args)), _) => set::run(args, output),
             (Some(What::List(args)), _) => list::run(&args, output),
             (Some(What::Down(args)), _) => down::run(&args, output),
             (None, Some(args)) => once::run(&args, output),
             (None, None) => Err(Failure::usage(
-                "neither a file nor one of up, exec, list and down",
+                "neither a file nor one of up, exec, set, list and down",
             )
             .advise("see 'brunt lab --help'")),
         }

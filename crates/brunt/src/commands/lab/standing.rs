@@ -15,6 +15,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
 use super::build::{Built, Plan, Variables};
+use super::set::{Changes, LinkChangeRequest, LinkChanged};
 use crate::cli::{Failure, Output};
 
 /// How long a client may take to send its request.
@@ -36,6 +37,8 @@ pub enum Request {
         /// Name of the host.
         host: String,
     },
+    /// Change a link.
+    Set(LinkChangeRequest),
     /// End the lab.
     End,
 }
@@ -53,8 +56,12 @@ pub enum Answer {
         /// Environment variables for the host's processes.
         variables: Variables,
     },
+    /// To [`Request::Set`].
+    Changed(LinkChanged),
     /// To [`Request::End`]: the lab ends now.
     Ending {
+        /// Changes of links, in chronological order.
+        changes: Vec<LinkChanged>,
         /// Everything unintended that happened.
         trouble: Vec<String>,
         /// What each link did.
@@ -78,6 +85,10 @@ pub struct Description {
     pub targets: Variables,
     /// Targets that died, and why.
     pub trouble: Vec<String>,
+    /// Changes of links since the start, in chronological order.
+    pub changes: Vec<LinkChanged>,
+    /// Older changes that are no longer kept.
+    pub older_changes: usize,
 }
 
 /// A host of the lab.
@@ -103,6 +114,7 @@ pub fn serve(
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::failed(format!("the lab's socket: {error}"));
     listener.set_nonblocking(true).map_err(failed)?;
+    let mut changes = Changes::new(&built.lab).map_err(Failure::failed)?;
     while !output.is_interrupted() {
         let mut polled = [PollFd::new(listener, PollFlags::IN)];
         match poll(&mut polled, Some(&LOOK)) {
@@ -119,7 +131,7 @@ pub fn serve(
         };
         // A client that disconnected or sends nothing is ignored.
         let Ok(request) = hear(&socket) else { continue };
-        let (answer, door) = answer(&request, plan, built)?;
+        let (answer, door) = answer(&request, plan, built, &mut changes)?;
         let line = serde_json::to_string(&answer).map_err(Failure::failed)?;
         let _ = door::send(&socket, &line, door.as_ref());
         if let Answer::Ending { trouble, .. } = answer {
@@ -176,13 +188,16 @@ fn answer(
     request: &Request,
     plan: &Plan,
     built: &Built,
+    changes: &mut Changes,
 ) -> Result<(Answer, Option<Door>), Failure> {
     Ok(match request {
-        Request::Describe => (Answer::Description(describe(plan, built)?), None),
+        Request::Describe => (Answer::Description(describe(plan, built, changes)?), None),
+        Request::Set(request) => (changes.answer(request, &built.lab), None),
         Request::End => {
             let ending = built.end()?;
             (
                 Answer::Ending {
+                    changes: std::mem::take(&mut changes.made),
                     trouble: ending.all_trouble(),
                     links: ending.links,
                 },
@@ -234,7 +249,7 @@ fn enter(host: &str, plan: &Plan, built: &Built) -> Result<(Option<Vec<usize>>, 
     Ok((settings.cores.clone(), door))
 }
 
-fn describe(plan: &Plan, built: &Built) -> Result<Description, Failure> {
+fn describe(plan: &Plan, built: &Built, changes: &Changes) -> Result<Description, Failure> {
     let lab = built.lab.lab();
     let host = |name: &str| {
         let address = lab.host(name).map_err(Failure::failed)?.address();
@@ -262,6 +277,8 @@ fn describe(plan: &Plan, built: &Built) -> Result<Description, Failure> {
             .filter_map(|role| role.check().err())
             .map(|error| error.to_string())
             .collect(),
+        changes: changes.made.clone(),
+        older_changes: changes.older,
     })
 }
 
