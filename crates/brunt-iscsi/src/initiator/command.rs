@@ -99,6 +99,25 @@ pub struct Facts {
     pub names: UnitNames,
 }
 
+impl Facts {
+    /// Whether a LUN with the facts `other` may be the same one. A name that either lacks doesn't count, nor does a
+    /// UUID: servers of memory draw another one each time they start.
+    pub fn may_be_same(&self, other: &Facts) -> bool {
+        let stable = |facts: &Facts| -> Vec<String> {
+            let names = facts.names.unique.iter().chain(&facts.names.local);
+            let names = names.filter(|name| !name.starts_with("uuid."));
+            names.cloned().collect()
+        };
+        let (mine, others) = (stable(self), stable(other));
+        let share_a_name = mine.iter().any(|name| others.contains(name));
+        let words = |facts: &Facts| {
+            let (vendor, product) = (facts.vendor.clone(), facts.product.clone());
+            (vendor, product, facts.serial.clone())
+        };
+        words(self) == words(other) && (share_a_name || mine.is_empty() || others.is_empty())
+    }
+}
+
 /// Progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -270,6 +289,35 @@ mod tests {
             volatile_cache: true,
             ..Facts::default()
         }
+    }
+
+    #[test]
+    fn a_lun_with_another_name_is_not_the_same() {
+        let named = |vendor: &str, unique: &[&str], local: &[&str]| {
+            let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let (unique, local) = (texts(unique), texts(local));
+            Facts {
+                vendor: vendor.into(),
+                names: UnitNames { unique, local },
+                ..facts()
+            }
+        };
+        let naa = named("LIO-ORG", &["naa.6001"], &[]);
+        assert!(naa.may_be_same(&naa));
+        assert!(naa.may_be_same(&named("LIO-ORG", &["naa.6001"], &["t10.x"])));
+        assert!(!naa.may_be_same(&named("LIO-ORG", &["naa.6002"], &[])));
+        assert!(!naa.may_be_same(&named("LIO-ORG", &[], &["naa.3001"])));
+        assert!(!naa.may_be_same(&named("IET", &["naa.6001"], &[])));
+        // What isn't known doesn't differ.
+        assert!(naa.may_be_same(&named("LIO-ORG", &[], &[])));
+        // Another process that serves the same memory has another UUID.
+        let memory = |uuid: &str| named("BRUNT", &[uuid], &["naa.3001"]);
+        assert!(memory("uuid.1").may_be_same(&memory("uuid.2")));
+        let other_serial = Facts {
+            serial: Some("2".into()),
+            ..naa.clone()
+        };
+        assert!(!naa.may_be_same(&other_serial));
     }
 
     /// All commands of a request.

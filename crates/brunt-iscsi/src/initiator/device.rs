@@ -668,7 +668,7 @@ impl Reconnecting for SessionLink {
     /// Detects a different LUN in place of the opened one, so that nothing is written to it.
     fn changed(&self, established: &Established) -> Option<String> {
         let (old, new) = (&self.facts, &established.facts);
-        if new.serial != old.serial || new.product != old.product {
+        if !old.may_be_same(new) {
             return Some("after the reconnect a different LUN was in its place".to_string());
         }
         let same_size = new.size_bytes == old.size_bytes && new.block_bytes == old.block_bytes;
