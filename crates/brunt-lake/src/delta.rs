@@ -55,6 +55,9 @@ const WRITER_VERSION: u32 = 2;
 /// Versions between checkpoints, as in Delta's own writers.
 const CHECKPOINT_EVERY: u64 = 10;
 
+/// What is wrong with a file that differs from its checksum.
+const CHANGED: &str = "was changed or damaged after it was written (checksum)";
+
 /// Files of a log that are replaced with each checkpoint or version: the hint, and the checksums.
 pub const REPLACED_FILES: [&str; 2] = [checkpoint::HINT, sums::NAME];
 

@@ -132,6 +132,20 @@ impl LakeSnapshot {
         Ok(compacted.chain(since).collect())
     }
 
+    /// The size of all live parts of these tables, in bytes.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn bytes<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) -> Result<u64, LakeError> {
+        let mut bytes = 0;
+        for table in tables {
+            let parts = self.parts(table)?.into_iter();
+            let sizes = parts.filter_map(|part| part.path.metadata().ok());
+            bytes += sizes.map(|about| about.len()).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
     /// Captured parts of all tables that are complete and final, and have rows that the version lacks.
     ///
     /// # Errors

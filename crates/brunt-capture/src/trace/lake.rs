@@ -296,14 +296,7 @@ pub const VERIFIED_MAX: u64 = 1 << 30;
 pub fn changed_parts(root: &Path) -> Result<Vec<LakeError>, LakeError> {
     let snapshot = LakeSnapshot::open_whole(root)?;
     let layouts = all_layouts();
-    let mut bytes = 0;
-    for layout in &layouts {
-        let parts = snapshot.parts(layout.table)?.into_iter();
-        bytes += parts
-            .filter_map(|part| part.path.metadata().ok())
-            .map(|about| about.len())
-            .sum::<u64>();
-    }
+    let bytes = snapshot.bytes(layouts.iter().map(|layout| layout.table))?;
     let mut damaged = Vec::new();
     for layout in layouts.iter().filter(|_| bytes <= VERIFIED_MAX) {
         damaged.extend(sound_parts(&snapshot, layout.table, true)?.damaged);

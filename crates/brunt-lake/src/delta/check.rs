@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::checkpoint::CheckpointDiffers;
 use super::log::{Log, names_in};
 use super::sums::{self, LogSums};
-use super::{DeltaError, LOG_FOLDER, checkpoint, encoded, io_error, version_path};
+use super::{CHANGED, DeltaError, LOG_FOLDER, checkpoint, encoded, io_error, version_path};
 use crate::catalog::{Catalog, LakePart};
 use crate::table::Table;
 
@@ -169,9 +169,7 @@ fn check_checkpoint(path: &Path, sums: &LogSums, log: &Log) -> Result<Option<Str
     };
     let name = path.file_name().and_then(|name| name.to_str());
     let compared = match name.and_then(|name| sums.is_same(name, &bytes)) {
-        Some(false) => Err(CheckpointDiffers(
-            "was changed or damaged after it was written (checksum)".to_string(),
-        )),
+        Some(false) => Err(CheckpointDiffers(CHANGED.to_string())),
         _ => checkpoint::compare(bytes, log),
     };
     compared

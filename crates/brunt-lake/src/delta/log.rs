@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::sums::LogSums;
 use super::{
-    DeltaError, ENGINE_PREFIX, READER_VERSION, WRITER_VERSION, checkpoint, io_error, version_path,
+    CHANGED, DeltaError, ENGINE_PREFIX, READER_VERSION, WRITER_VERSION, checkpoint, io_error,
+    version_path,
 };
 
 /// One line of a log; fields that are not used here are ignored.
@@ -194,7 +195,7 @@ impl Log {
             path: path.to_path_buf(),
             what: what.to_string(),
         };
-        let changed = || damaged("was changed or damaged after it was written (checksum)");
+        let changed = || damaged(CHANGED);
         let actions = parse(&bytes, path).map_err(|error| match is_same {
             Some(false) => changed(),
             _ => error,

@@ -66,7 +66,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
         "rows": checked.rows,
         "problems": problems,
         "repaired": repaired.as_ref().map(told),
-        "repaired_logs": logs.iter().map(told_log).collect::<Vec<_>>(),
+        "repaired_logs": logs.iter().map(of_log).collect::<Vec<_>>(),
     }));
     if problems.is_empty() {
         return Ok(());
@@ -83,6 +83,16 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
         }
         (false, false) => failure,
     })
+}
+
+/// What a repair did with a Delta Lake log, for scripts.
+fn of_log(repaired: &LogRepair) -> serde_json::Value {
+    match repaired {
+        LogRepair::Mended { table } => json!({ "table": table, "rewritten": false }),
+        LogRepair::Rewritten { table, aside } => {
+            json!({ "table": table, "rewritten": true, "old_log": aside })
+        }
+    }
 }
 
 /// Describes what a repair did with a Delta Lake log.

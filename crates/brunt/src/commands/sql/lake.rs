@@ -171,7 +171,7 @@ impl Lake {
             .into_iter()
             .filter(|table| wanted.has(table.name))
             .collect();
-        let bytes = bytes_of(&snapshot, &tables)?;
+        let bytes = snapshot.bytes(tables.iter().copied())?;
         let verify = wanted.verify_up_to.is_some_and(|most| bytes <= most);
         for table in tables {
             let SoundTable {
@@ -212,19 +212,6 @@ impl Lake {
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes).sum()
     }
-}
-
-/// The size of all parts of these tables.
-fn bytes_of(snapshot: &LakeSnapshot, tables: &[&'static Table]) -> Result<u64, LakeError> {
-    let mut bytes = 0;
-    for table in tables {
-        let parts = snapshot.parts(table)?.into_iter();
-        bytes += parts
-            .filter_map(|part| part.path.metadata().ok())
-            .map(|about| about.len())
-            .sum::<u64>();
-    }
-    Ok(bytes)
 }
 
 fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
