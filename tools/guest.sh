@@ -87,5 +87,5 @@ case ${1:-} in
   --prepare) ;;
   --build) ready || build ;;
   --ready) ready ;;
-  *) sed -n '2,12p' "$0"; exit 2 ;;
+  *) sed -n '2,11p' "$0"; exit 2 ;;
 esac

@@ -91,7 +91,7 @@ case ${1:-} in
   --ready) ready; exit ;;
   --lio) [ -d "$DIR/lio" ] && printf '%s\n' "$DIR"/lio/*; exit ;;
   --netem) [ -d "$DIR/netem" ] && printf '%s\n' "$DIR"/netem/*; exit ;;
-  "") sed -n '2,18p' "$0"; exit 2 ;;
+  "") sed -n '2,16p' "$0"; exit 2 ;;
 esac
 ready || { echo "run $0 --prepare first" >&2; exit 125; }
 

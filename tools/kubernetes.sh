@@ -24,7 +24,7 @@ prepare() {
 case ${1:-} in
   --prepare) ready || prepare ;;
   --ready) ready ;;
-  "") sed -n '2,9p' "$0"; exit 2 ;;
+  "") sed -n '2,8p' "$0"; exit 2 ;;
   *)
     exec "$DIR/bin/python" -c '
 import json, sys, yaml, kubernetes_validate

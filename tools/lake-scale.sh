@@ -9,7 +9,7 @@
 set -euo pipefail
 # tools/table-formats.sh prepares what this needs.
 [ "${1:-}" != --prepare ] || exit 0
-[ $# -ge 2 ] || { sed -n '2,9p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,8p' "$0"; exit 2; }
 capture=$(realpath "$1"); mkdir -p "$2"; folder=$(realpath "$2"); rows=${3:-2000000000}
 cd "$(dirname "$0")/.."
 bash tools/table-formats.sh --ready || { echo "first: tools/table-formats.sh --prepare"; exit 2; }

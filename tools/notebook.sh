@@ -23,7 +23,7 @@ case ${1:-} in
       "nbconvert==$NBCONVERT" "ipykernel==$IPYKERNEL" "matplotlib==$MATPLOTLIB" "pyarrow==$PYARROW"
     touch "$MARK"; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,9p' "$0"; exit 2 ;;
+  -*) sed -n '2,8p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/notebook.sh --prepare"; exit 2; }
 BRUNT=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/brunt}")

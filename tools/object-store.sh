@@ -43,7 +43,7 @@ case ${1:-} in
       GOBIN=$DIR/go go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW"
       mv "$DIR/go/versitygw" "$server"
     fi ;;
-  *) sed -n '2,16p' "$0"; exit 2 ;;
+  *) sed -n '2,14p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/object-store.sh --prepare"; exit 2; }
 

@@ -11,7 +11,7 @@
 # static), and those of kernel-initiator.sh. Run tools/kernel-initiator.sh --prepare first.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
-[ $# -gt 0 ] || { sed -n '2,14p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,11p' "$0"; exit 2; }
 cd "$(dirname "$0")/.."
 BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
 OUT=$(realpath -m "$1") RUNS=${2:-3} SECONDS_EACH=${3:-40}

@@ -22,7 +22,7 @@ case ${1:-} in
       "setuptools==$SETUPTOOLS" "pyarrow==$PYARROW" "mypy==$MYPY" "datasketches==$DATASKETCHES"
     touch "$MARK"; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,8p' "$0"; exit 2 ;;
+  -*) sed -n '2,7p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/python-package.sh --prepare"; exit 2; }
 BRUNT=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/brunt}"); export BRUNT

@@ -39,7 +39,7 @@ prepare() {
 case ${1:-} in
   --prepare) prepare; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,13p' "$0"; exit 2 ;;
+  -*) sed -n '2,12p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/sql-engines.sh --prepare"; exit 2; }
 [ -z "$with_spark" ] || java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }

@@ -41,7 +41,7 @@ missing() {
 case ${1:-} in
   --prepare) exit 0 ;;
   --ready) [ -z "$(missing ceph)$(missing gluster)" ]; exit ;;
-  -*) sed -n '2,16p' "$0"; exit 2 ;;
+  -*) sed -n '2,15p' "$0"; exit 2 ;;
 esac
 
 [ $# -gt 0 ] || set -- ceph gluster
